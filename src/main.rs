@@ -1,0 +1,2 @@
+//! The `creditd` binary.
+fn main() {}
