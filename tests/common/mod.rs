@@ -1,0 +1,8 @@
+//! Support for the test binaries: waiting, real nodes, scripted nodes, the daemon as a child process.
+//!
+//! Nothing here asserts what the product should do; the tests say that.
+
+// Each test binary uses its own part of this module.
+#![allow(dead_code)]
+
+pub mod wait;

@@ -1,0 +1,35 @@
+//! The one place where a test waits.
+
+use std::time::{Duration, Instant};
+
+/// Long enough for a loaded machine, short enough to notice.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Asks `probe` until it answers, and panics with `what` at the deadline.
+///
+/// Tests never sleep on their own: a fixed sleep is either too short on a loaded machine or too long on all others.
+#[track_caller]
+pub fn wait_until<T>(what: &str, deadline: Duration, mut probe: impl FnMut() -> Option<T>) -> T {
+    let started = now();
+    loop {
+        if let Some(found) = probe() {
+            return found;
+        }
+        assert!(
+            started.elapsed() < deadline,
+            "waited {deadline:?} in vain: {what}"
+        );
+        pause();
+    }
+}
+
+// A test drives real processes, so it waits in real time; the product takes its time from `clock`.
+#[allow(clippy::disallowed_methods)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[allow(clippy::disallowed_methods)]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(20));
+}

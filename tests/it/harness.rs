@@ -1,0 +1,21 @@
+//! The test support itself: it must not pass or wait for the wrong reason.
+
+use std::time::Duration;
+
+use crate::common::wait::{PATIENCE, wait_until};
+
+#[test]
+fn waiting_returns_the_answer_and_asks_again() {
+    let mut asked = 0;
+    let answer = wait_until("third answer", PATIENCE, || {
+        asked += 1;
+        (asked == 3).then_some("done")
+    });
+    assert_eq!(answer, "done");
+}
+
+#[test]
+#[should_panic(expected = "in vain: rain")]
+fn waiting_ends_at_the_deadline() {
+    wait_until("rain", Duration::from_millis(50), || None::<()>);
+}

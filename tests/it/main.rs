@@ -1,0 +1,8 @@
+//! Tests that need no node: the public parts of the library, the command line, scripted nodes.
+
+// A test stops at the first surprise.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod harness;

@@ -1,0 +1,7 @@
+//! Tests against a real bitcoind on regtest. They fail where there is none; `tests/run tools` fetches one.
+
+// A test stops at the first surprise.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
