@@ -1,0 +1,286 @@
+-- The whole current schema of creditd. A new database runs this file; an older one reaches the same shape by the
+-- migrations in src/store/migrate.rs, and a test holds the two equal.
+--
+-- Everywhere: hashes and scripts are BLOBs of checked length (a text key would hold the same txid twice, once in each
+-- letter case); amounts are canonical decimal TEXT in base units (256 bits do not fit an INTEGER, and a SUM over TEXT
+-- would be a float); times are Unix milliseconds; heights count from genesis = 0.
+
+-- One row of facts about this database file.
+CREATE TABLE meta (
+    id            INTEGER PRIMARY KEY CHECK (id = 1),
+    generation    INTEGER NOT NULL CHECK (generation >= 0),     -- raised by a restore; part of every version number
+    epoch         INTEGER NOT NULL CHECK (epoch >= 0),          -- raised by each daemon start; a stale daemon's next write fails
+    list_version  INTEGER NOT NULL CHECK (list_version >= 0)    -- raised by every change of what is watched
+) STRICT;
+INSERT INTO meta (id, generation, epoch, list_version) VALUES (1, 0, 0, 0);
+
+-- A chain that was ever followed. `caip` is the identity used in every derived id: CAIP-2, with '@instance' on chains
+-- that anyone can start anew.
+CREATE TABLE chains (
+    id              INTEGER PRIMARY KEY,
+    caip            TEXT NOT NULL UNIQUE,
+    genesis         BLOB NOT NULL CHECK (length(genesis) = 32),
+    alias           TEXT NOT NULL,                               -- the config's short name, for people only
+    start_height    INTEGER CHECK (start_height >= 0),           -- first height that is read; NULL until the first tip decides it
+    cursor_height   INTEGER,                                     -- last connected block; NULL before the first
+    mempool_poll    INTEGER NOT NULL DEFAULT 0,                  -- number of the last applied mempool list; an older one is refused
+    list_clock_ms   INTEGER NOT NULL DEFAULT 0,                  -- time spent under applied, synced lists; evictions are measured on it
+    list_applied_at INTEGER,                                     -- when the last list was applied
+    state           TEXT NOT NULL DEFAULT 'starting',            -- the follower's named state
+    state_reason    TEXT NOT NULL DEFAULT '',
+    state_since     INTEGER NOT NULL DEFAULT 0,
+    state_changes   INTEGER NOT NULL DEFAULT 0,                  -- counts halts and resumes; sequence of the chain's events
+    node_tip_height INTEGER,                                     -- what the node last said, for `chain status`
+    node_seen_at    INTEGER
+) STRICT;
+
+-- Headers of the best chain as we hold it. Inside the reorg window without gap; below it only every 144th and those
+-- of blocks with an output of ours. One per height.
+CREATE TABLE headers (
+    chain     INTEGER NOT NULL REFERENCES chains (id),
+    height    INTEGER NOT NULL CHECK (height >= 0),
+    hash      BLOB NOT NULL CHECK (length(hash) = 32),
+    parent    BLOB NOT NULL CHECK (length(parent) = 32),
+    time_secs INTEGER NOT NULL,
+    bits      INTEGER NOT NULL,
+    work      BLOB NOT NULL CHECK (length(work) = 32),
+    chainwork BLOB NOT NULL CHECK (length(chainwork) = 32),
+    PRIMARY KEY (chain, height),
+    UNIQUE (chain, hash)
+) STRICT, WITHOUT ROWID;
+
+-- A merchant: a slug, made at its first use.
+CREATE TABLE merchants (
+    id         INTEGER PRIMARY KEY,
+    slug       TEXT NOT NULL UNIQUE,
+    internal   TEXT NOT NULL DEFAULT 'ignore' CHECK (internal IN ('ignore', 'hold', 'credit')), -- what own transfers are
+    created_at INTEGER NOT NULL
+) STRICT;
+
+-- Scripts of ours. 'watch' = payments to it are deposits; 'own' = declared as the merchant's own, so that moves
+-- between own addresses are not taken for payments.
+CREATE TABLE addresses (
+    id          INTEGER PRIMARY KEY,
+    chain       INTEGER NOT NULL REFERENCES chains (id),
+    script      BLOB NOT NULL CHECK (length(script) BETWEEN 1 AND 10000),
+    kind        TEXT NOT NULL CHECK (kind IN ('watch', 'own')),
+    merchant    INTEGER NOT NULL REFERENCES merchants (id),
+    reference   TEXT NOT NULL DEFAULT '',
+    from_height INTEGER,                                         -- nothing below it counts; NULL = the chain's start height, not yet known
+    version     INTEGER NOT NULL,                                -- the list version that it came (or was lowered) with
+    added_at    INTEGER NOT NULL,
+    UNIQUE (chain, script)                                       -- one address belongs to one merchant
+) STRICT;
+CREATE INDEX addresses_by_version ON addresses (chain, version);
+CREATE INDEX addresses_by_merchant ON addresses (merchant);
+
+-- A stored transaction: it has an output of ours, or is an unconfirmed ancestor of one that has.
+CREATE TABLE txs (
+    id            INTEGER PRIMARY KEY,
+    chain         INTEGER NOT NULL REFERENCES chains (id),
+    txid          BLOB NOT NULL CHECK (length(txid) = 32),
+    is_coinbase   INTEGER NOT NULL CHECK (is_coinbase IN (0, 1)),
+    first_seen_at INTEGER NOT NULL,
+    is_listed     INTEGER NOT NULL DEFAULT 0 CHECK (is_listed IN (0, 1)), -- in the last applied mempool list
+    absent_since  INTEGER,                                       -- chains.list_clock_ms at which a listed one went missing
+    replaced_by   BLOB CHECK (length(replaced_by) = 32),         -- who spent one of its (or its ancestors') inputs
+    UNIQUE (chain, txid)
+) STRICT;
+CREATE INDEX txs_listed ON txs (chain) WHERE is_listed = 1;
+CREATE INDEX txs_absent ON txs (chain) WHERE absent_since IS NOT NULL;
+
+-- The best-chain blocks that hold a stored transaction. More than one only for the coinbases that repeat a txid
+-- (Bitcoin heights 91842 and 91880); the highest is where the transaction counts as being.
+CREATE TABLE inclusions (
+    chain  INTEGER NOT NULL REFERENCES chains (id),
+    height INTEGER NOT NULL,
+    tx     INTEGER NOT NULL REFERENCES txs (id),
+    PRIMARY KEY (chain, height, tx)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX inclusions_by_tx ON inclusions (tx);
+
+-- What stored transactions spend. The index on the outpoint finds conflicts and descendants.
+CREATE TABLE inputs (
+    tx        INTEGER NOT NULL REFERENCES txs (id),
+    prev_txid BLOB NOT NULL CHECK (length(prev_txid) = 32),
+    prev_vout INTEGER NOT NULL,
+    PRIMARY KEY (tx, prev_txid, prev_vout)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX inputs_by_prevout ON inputs (prev_txid, prev_vout);
+
+-- Every output to a script of ours, deposit or not.
+CREATE TABLE outputs (
+    id         INTEGER PRIMARY KEY,
+    tx         INTEGER NOT NULL REFERENCES txs (id),
+    vout       INTEGER NOT NULL CHECK (vout >= 0),
+    address    INTEGER NOT NULL REFERENCES addresses (id),
+    amount     TEXT NOT NULL CHECK (amount NOT GLOB '*[^0-9]*' AND length(amount) BETWEEN 1 AND 78
+                                    AND (amount = '0' OR amount NOT GLOB '0*')),
+    origin     TEXT NOT NULL CHECK (origin IN ('external', 'internal', 'mixed')),
+    spent_by   BLOB CHECK (length(spent_by) = 32),               -- the transaction that spends it, mempool or block
+    duplicates INTEGER NOT NULL DEFAULT 0,                       -- times that a block brought it again
+    UNIQUE (tx, vout)
+) STRICT;
+CREATE INDEX outputs_by_address ON outputs (address);
+
+-- The state machine: one row per output that counts as a payment.
+CREATE TABLE deposits (
+    output        INTEGER PRIMARY KEY REFERENCES outputs (id),
+    chain         INTEGER NOT NULL REFERENCES chains (id),
+    dep_id        TEXT NOT NULL UNIQUE,
+    merchant      INTEGER NOT NULL REFERENCES merchants (id),
+    asset         TEXT NOT NULL,
+    state         TEXT NOT NULL CHECK (state IN ('seen', 'confirming', 'credited', 'evicted', 'replaced', 'orphaned',
+                                                 'failed')),
+    height        INTEGER,                                       -- of its block, while it has one
+    confirmations INTEGER CHECK (confirmations >= 1),            -- N of the policy tier that applies
+    due_height    INTEGER,                                       -- the tip height at which it may be credited
+    held_reason   TEXT,                                          -- NOT NULL = held: the mark beside the state
+    held_at       INTEGER,
+    events        INTEGER NOT NULL DEFAULT 0,                    -- events of this subject in this generation
+    event_generation INTEGER NOT NULL DEFAULT 0,
+    first_seen_at INTEGER NOT NULL,
+    CHECK ((state IN ('confirming', 'credited', 'failed')) = (height IS NOT NULL)),
+    CHECK ((height IS NULL) = (due_height IS NULL)),
+    CHECK ((held_reason IS NULL) = (held_at IS NULL)),
+    CHECK (NOT (state = 'credited' AND held_reason IS NOT NULL))
+) STRICT;
+CREATE INDEX deposits_due ON deposits (chain, due_height) WHERE state = 'confirming' AND held_reason IS NULL;
+CREATE INDEX deposits_by_height ON deposits (chain, height) WHERE height IS NOT NULL;
+CREATE INDEX deposits_by_merchant ON deposits (merchant, asset);
+CREATE INDEX deposits_held ON deposits (chain) WHERE held_reason IS NOT NULL;
+
+-- THE GUARANTEE. At most one row per outpoint, for ever. Immutable: no UPDATE, no DELETE, no second INSERT.
+CREATE TABLE credits (
+    id            TEXT PRIMARY KEY,                              -- hash of the outpoint
+    chain         INTEGER NOT NULL REFERENCES chains (id),
+    txid          BLOB NOT NULL CHECK (length(txid) = 32),
+    vout          INTEGER NOT NULL CHECK (vout >= 0),
+    output        INTEGER NOT NULL UNIQUE REFERENCES outputs (id),
+    merchant      INTEGER NOT NULL REFERENCES merchants (id),
+    asset         TEXT NOT NULL,
+    amount        TEXT NOT NULL CHECK (amount NOT GLOB '*[^0-9]*' AND length(amount) BETWEEN 1 AND 78
+                                       AND amount NOT GLOB '0*'),
+    created_at    INTEGER NOT NULL,
+    UNIQUE (chain, txid, vout)
+) STRICT;
+
+-- The books: kinds alternate per credit, starting with 'credit', so that a credit nets to 0 or to its amount.
+CREATE TABLE journal (
+    id            INTEGER PRIMARY KEY,
+    credit        TEXT NOT NULL REFERENCES credits (id),
+    sequence      INTEGER NOT NULL CHECK (sequence >= 1),
+    kind          TEXT NOT NULL CHECK (kind IN ('credit', 'reversal', 'reinstatement')),
+    at            INTEGER NOT NULL,
+    -- The cause: only what follows from the chain, so that the same chain fed in other steps writes the same rows.
+    block_height  INTEGER NOT NULL,                              -- block that holds (reversal: held) the payment
+    block_hash    BLOB NOT NULL CHECK (length(block_hash) = 32),
+    confirmations INTEGER NOT NULL,                              -- N that was required
+    due_height    INTEGER NOT NULL,
+    due_hash      BLOB CHECK (length(due_hash) = 32),            -- block at the due height (NULL on reversals)
+    reason        TEXT NOT NULL DEFAULT '',                      -- reversals: the state it moved to, or why it was held
+    UNIQUE (credit, sequence),
+    CHECK ((kind = 'reversal') = (due_hash IS NULL)),
+    CHECK ((kind = 'credit') = (sequence = 1)),
+    CHECK ((kind = 'reversal') = (sequence % 2 = 0))
+) STRICT;
+
+CREATE TRIGGER credits_no_update BEFORE UPDATE ON credits
+BEGIN SELECT RAISE(ABORT, 'credits are immutable'); END;
+CREATE TRIGGER credits_no_delete BEFORE DELETE ON credits
+BEGIN SELECT RAISE(ABORT, 'credits are for ever'); END;
+-- REPLACE resolves a conflict by deleting first; this refuses it before that, whatever conflict clause is used.
+CREATE TRIGGER credits_no_second BEFORE INSERT ON credits
+WHEN EXISTS (SELECT 1 FROM credits WHERE id = NEW.id)
+  OR EXISTS (SELECT 1 FROM credits WHERE chain = NEW.chain AND txid = NEW.txid AND vout = NEW.vout)
+BEGIN SELECT RAISE(ABORT, 'this outpoint is credited already'); END;
+CREATE TRIGGER journal_no_update BEFORE UPDATE ON journal
+BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
+CREATE TRIGGER journal_no_delete BEFORE DELETE ON journal
+BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
+CREATE TRIGGER journal_no_second BEFORE INSERT ON journal
+WHEN EXISTS (SELECT 1 FROM journal WHERE credit = NEW.credit AND sequence = NEW.sequence)
+  OR EXISTS (SELECT 1 FROM journal WHERE id = NEW.id)
+BEGIN SELECT RAISE(ABORT, 'this journal entry exists already'); END;
+CREATE TRIGGER journal_no_gap BEFORE INSERT ON journal
+WHEN NEW.sequence <> 1 + (SELECT count(*) FROM journal WHERE credit = NEW.credit)
+BEGIN SELECT RAISE(ABORT, 'journal sequence without gap'); END;
+
+-- The outbox: one frozen record per fact, written in the fact's transaction, listeners or not.
+CREATE TABLE events (
+    seq      INTEGER PRIMARY KEY AUTOINCREMENT,
+    id       TEXT NOT NULL UNIQUE,                               -- derived from subject, fact and version
+    subject  TEXT NOT NULL,
+    sequence INTEGER NOT NULL,                                   -- generation * 2^32 + n within the subject
+    type     TEXT NOT NULL,
+    merchant INTEGER REFERENCES merchants (id),                  -- NULL: for operators
+    at       INTEGER NOT NULL,
+    body     TEXT NOT NULL,
+    UNIQUE (subject, sequence)
+) STRICT;
+CREATE TRIGGER events_no_update BEFORE UPDATE ON events
+BEGIN SELECT RAISE(ABORT, 'events are frozen'); END;
+CREATE TRIGGER events_no_second BEFORE INSERT ON events
+WHEN EXISTS (SELECT 1 FROM events WHERE id = NEW.id)
+  OR EXISTS (SELECT 1 FROM events WHERE subject = NEW.subject AND sequence = NEW.sequence)
+  OR EXISTS (SELECT 1 FROM events WHERE seq = NEW.seq)
+BEGIN SELECT RAISE(ABORT, 'this event exists already'); END;
+
+-- What happened and why: one row per state change of a deposit, one per operator's act, one per chain state.
+CREATE TABLE audit (
+    id         INTEGER PRIMARY KEY,
+    at         INTEGER NOT NULL,
+    chain      INTEGER REFERENCES chains (id),
+    output     INTEGER REFERENCES outputs (id),                  -- the deposit, where it is about one
+    action     TEXT NOT NULL,                                    -- 'move', 'hold', 'release', 'watch', 'rescan', ...
+    from_state TEXT,
+    to_state   TEXT,
+    height     INTEGER,                                          -- block that caused it
+    hash       BLOB CHECK (length(hash) = 32),
+    cause      TEXT NOT NULL,                                    -- in words that stand alone
+    actor      TEXT NOT NULL DEFAULT 'daemon'
+) STRICT;
+CREATE INDEX audit_by_output ON audit (output) WHERE output IS NOT NULL;
+
+-- Rescans asked for: a second cursor beside the tip.
+CREATE TABLE rescans (
+    id           INTEGER PRIMARY KEY,
+    chain        INTEGER NOT NULL REFERENCES chains (id),
+    from_height  INTEGER NOT NULL CHECK (from_height >= 0),
+    next_height  INTEGER NOT NULL,                               -- the next block to read
+    last_hash    BLOB CHECK (length(last_hash) = 32),            -- the block before it, as read
+    applied_to   INTEGER NOT NULL,                               -- everything below is applied
+    state        TEXT NOT NULL CHECK (state IN ('running', 'done')),
+    reason       TEXT NOT NULL,
+    asked_at     INTEGER NOT NULL,
+    done_at      INTEGER,
+    matches      INTEGER NOT NULL DEFAULT 0,
+    found        INTEGER NOT NULL DEFAULT 0                      -- outputs that were not known before
+) STRICT;
+CREATE INDEX rescans_running ON rescans (chain) WHERE state = 'running';
+
+-- Blocks that a rescan has read and not yet proven linked to a header that we hold.
+CREATE TABLE rescan_blocks (
+    rescan     INTEGER NOT NULL REFERENCES rescans (id),
+    height     INTEGER NOT NULL,
+    hash       BLOB NOT NULL CHECK (length(hash) = 32),
+    parent     BLOB NOT NULL CHECK (length(parent) = 32),
+    time_secs  INTEGER NOT NULL,
+    bits       INTEGER NOT NULL,
+    work       BLOB NOT NULL CHECK (length(work) = 32),
+    candidates TEXT NOT NULL,                                    -- JSON of the matching transactions
+    PRIMARY KEY (rescan, height)
+) STRICT, WITHOUT ROWID;
+
+-- Re-anchoring asked for by an operator: the follower works it off once the node serves our hash at `fork_height`.
+CREATE TABLE reanchors (
+    id          INTEGER PRIMARY KEY,
+    chain       INTEGER NOT NULL REFERENCES chains (id),
+    fork_height INTEGER NOT NULL,
+    fork_hash   BLOB NOT NULL CHECK (length(fork_hash) = 32),
+    state       TEXT NOT NULL CHECK (state IN ('asked', 'done')),
+    reason      TEXT NOT NULL,
+    asked_at    INTEGER NOT NULL,
+    done_at     INTEGER
+) STRICT;
+CREATE UNIQUE INDEX reanchors_open ON reanchors (chain) WHERE state = 'asked';

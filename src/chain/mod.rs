@@ -1,0 +1,123 @@
+//! Talks to nodes and turns what they say into candidates. It owns the quirks of each node's RPC and knows nothing of
+//! the database: it is given the in-memory [`Index`] to filter against and returns values of [`crate::rules`].
+
+use crate::index::Index;
+use crate::rules::{BlockHash, ChainId, HeldHeader, MempoolList, ScannedBlock, Work};
+use std::future::Future;
+use std::time::Duration;
+use thiserror::Error;
+
+/// Who a node is, asked at start and at every reconnect before anything else of it is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The chain, by the node's own genesis block and the configured instance.
+    pub chain: ChainId,
+    /// The genesis block.
+    pub genesis: BlockHash,
+    /// The node's software and version, for people.
+    pub software: String,
+}
+
+/// Where a node stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeTip {
+    /// The tip of its active chain.
+    pub hash: BlockHash,
+    /// The tip's height.
+    pub height: u64,
+    /// The work summed up to the tip.
+    pub chainwork: Work,
+    /// The tip's time, Unix seconds.
+    pub time_secs: u64,
+    /// True while the node itself says that it is catching up, or knows more headers than blocks.
+    pub is_syncing: bool,
+    /// The highest header that the node knows.
+    pub headers: u64,
+    /// The lowest height whose block a pruned node still has.
+    pub pruned_below: Option<u64>,
+    /// The fork point of a branch with more work that the node knows but is not on: nothing above is credited.
+    pub credit_ceiling: Option<u64>,
+}
+
+/// What a node says of one header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeaderInfo {
+    /// The header at its height.
+    pub held: HeldHeader,
+    /// True when it is on the node's active chain now (Bitcoin Core: `confirmations` is not -1).
+    pub is_active: bool,
+}
+
+/// Why a node could not answer. The variants follow what the follower does next.
+#[derive(Debug, Error)]
+pub enum SourceError {
+    /// Refused, timed out, broken, warming up, unauthorized, an odd answer: wait and ask again.
+    #[error("{doing}: {why}")]
+    Unreachable {
+        /// What we were asking.
+        doing: String,
+        /// The reason in words for people.
+        why: String,
+        /// What lies beneath.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+    /// The node is up and does not know this block (any more, or yet): look at its tip again.
+    #[error("the node does not know block {0}")]
+    UnknownBlock(BlockHash),
+    /// The node is on another network than the config says: nothing of it is used until the operator acts.
+    #[error("wrong network: {0}")]
+    WrongNetwork(String),
+    /// The node knows the block but has dropped its content.
+    #[error("block {hash} is pruned at the node")]
+    Pruned {
+        /// The block.
+        hash: BlockHash,
+    },
+    /// The node has the header but not (yet) the block.
+    #[error("the node has not downloaded block {0} yet")]
+    MissingData(BlockHash),
+    /// The block breaks a rule that no honest node's block breaks.
+    #[error("bad block {hash}: {why}")]
+    BadBlock {
+        /// The block.
+        hash: BlockHash,
+        /// The broken rule.
+        why: String,
+    },
+}
+
+/// One chain as seen through its node or nodes. Nothing is remembered between calls that could change an answer but
+/// the mempool's known transactions, which only save fetches.
+pub trait ChainSource: Send + Sync + 'static {
+    /// Asks who the node is and holds it against the config: network, genesis, checkpoints.
+    fn identity(&self) -> impl Future<Output = Result<Identity, SourceError>> + Send;
+
+    /// The node's tip, from one answer.
+    fn tip(&self) -> impl Future<Output = Result<NodeTip, SourceError>> + Send;
+
+    /// One header by hash, `None` when the node does not know it.
+    fn header(&self, hash: BlockHash)
+    -> impl Future<Output = Result<Option<HeaderInfo>, SourceError>> + Send;
+
+    /// The hashes of the active chain from `height` on, at most `count`; shorter at the tip, empty above it.
+    fn hashes(
+        &self,
+        height: u64,
+        count: usize,
+    ) -> impl Future<Output = Result<Vec<BlockHash>, SourceError>> + Send;
+
+    /// One block by hash, checked (hash, proof of work, merkle root) and filtered against the index.
+    fn block(
+        &self,
+        hash: BlockHash,
+        index: &Index,
+    ) -> impl Future<Output = Result<ScannedBlock, SourceError>> + Send;
+
+    /// The mempool, filtered against the index. `None` where the chain has none, or its tip moved during the listing.
+    fn mempool(&self, index: &Index)
+    -> impl Future<Output = Result<Option<MempoolList>, SourceError>> + Send;
+
+    /// Returns when the tip may have changed, or after `span`. Carries no fact; an error is a return.
+    fn wait(&self, tip: BlockHash, span: Duration) -> impl Future<Output = ()> + Send;
+}

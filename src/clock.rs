@@ -1,0 +1,67 @@
+//! The one place that reads time and sleeps. Everything else is given a [`Clock`], so that tests and the simulator own
+//! time: under tokio's paused clock [`Clock::simulated`] jumps instead of waiting.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::time::Instant;
+
+/// Wall clock and sleep. Cheap to copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock(Source);
+
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Real,
+    /// Wall time = `epoch_ms` + what tokio's own clock says has passed.
+    Simulated {
+        epoch_ms: i64,
+        started: Instant,
+    },
+}
+
+impl Clock {
+    /// The machine's clock.
+    pub fn real() -> Clock {
+        Clock(Source::Real)
+    }
+
+    /// A wall clock that starts at `epoch_ms` and follows tokio's (paused) time.
+    pub fn simulated(epoch_ms: i64) -> Clock {
+        #[allow(clippy::disallowed_methods)] // This module is where time is read.
+        Clock(Source::Simulated { epoch_ms, started: Instant::now() })
+    }
+
+    /// Unix time in milliseconds. Before 1970 it is 0: no decision of ours reaches back there.
+    #[allow(clippy::disallowed_methods)] // This module is where time is read.
+    pub fn now_ms(&self) -> i64 {
+        match self.0 {
+            Source::Real => {
+                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+            }
+            Source::Simulated { epoch_ms, started } => epoch_ms.saturating_add(millis(started.elapsed())),
+        }
+    }
+
+    /// A monotonic instant, for measuring spans.
+    #[allow(clippy::disallowed_methods)] // This module is where time is read.
+    pub fn instant(&self) -> Instant {
+        Instant::now()
+    }
+
+    /// Sleeps for `span`.
+    #[allow(clippy::disallowed_methods)] // This module is where sleeping happens.
+    pub async fn sleep(&self, span: Duration) {
+        tokio::time::sleep(span).await;
+    }
+}
+
+/// A span in whole milliseconds.
+pub fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// RFC 3339 in UTC with milliseconds, as JSON and tables show times.
+pub fn rfc3339(unix_ms: i64) -> String {
+    jiff::Timestamp::from_millisecond(unix_ms)
+        .map_or_else(|_| format!("{unix_ms} ms"), |time| format!("{time:.3}"))
+}

@@ -1,0 +1,192 @@
+//! Identity: chains, blocks, transactions, outpoints, and the public ids derived from them. Every public id is a hash
+//! of what it names, so that a rescan or a restored backup derives the same id again.
+
+use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
+
+macro_rules! hash32 {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub [u8; 32]);
+
+        impl $name {
+            /// Reads 64 hex digits in the order in which explorers and nodes print them.
+            pub fn from_hex(text: &str) -> Option<$name> {
+                parse_hex32(text).map($name)
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{self}")
+            }
+        }
+    };
+}
+
+hash32! {
+    /// A transaction id in display byte order (Bitcoin prints its hashes reversed; this is the printed order).
+    Txid
+}
+hash32! {
+    /// A block hash in display byte order.
+    BlockHash
+}
+
+pub(crate) fn parse_hex32(text: &str) -> Option<[u8; 32]> {
+    let bytes = text.as_bytes();
+    if bytes.len() != 64 || !bytes.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let mut out = [0; 32];
+    for (slot, pair) in out.iter_mut().zip(text.as_bytes().chunks(2)) {
+        *slot = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(out)
+}
+
+/// A chain: its CAIP-2 id (`bip122:000000000019d6689c085ae165831e93`), and for chains that anyone can start anew
+/// (regtest, own signets, dev chains) an instance name, written `bip122:0f91...@name`. Never a config name, so that
+/// renaming a chain in the config cannot credit twice.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChainId(String);
+
+impl ChainId {
+    /// A Bitcoin chain by its genesis block (CAIP-4: the first 32 hex digits), with an instance where one is needed.
+    pub fn bitcoin(genesis: &BlockHash, instance: Option<&str>) -> ChainId {
+        let mut text = format!("bip122:{}", &genesis.to_string()[..32]);
+        if let Some(instance) = instance {
+            let _ = write!(text, "@{instance}");
+        }
+        ChainId(text)
+    }
+
+    /// A chain id read back from the database.
+    pub fn from_stored(text: String) -> ChainId {
+        ChainId(text)
+    }
+
+    /// The whole id, instance included.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The CAIP-2 part alone.
+    pub fn caip2(&self) -> &str {
+        self.0.split_once('@').map_or(self.0.as_str(), |(caip2, _)| caip2)
+    }
+
+    /// The instance name, where the chain needs one.
+    pub fn instance(&self) -> Option<&str> {
+        self.0.split_once('@').map(|(_, instance)| instance)
+    }
+
+    /// CAIP-19 id of the chain's bitcoin (SLIP-44 coin type 0, by CAIP-20).
+    pub fn bitcoin_asset(&self) -> String {
+        format!("{}/slip44:0", self.caip2())
+    }
+}
+
+impl std::fmt::Display for ChainId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A `scriptPubKey` (Bitcoin) or the 20 bytes of an account (EVM): what an address stands for, compared as bytes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Script(pub Box<[u8]>);
+
+/// One output of one transaction; with the chain it is the identity of a payment. `vout` is the transaction's own
+/// output number on Bitcoin and a position on EVM chains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Outpoint {
+    /// The transaction.
+    pub txid: Txid,
+    /// Output number or position.
+    pub vout: u64,
+}
+
+impl std::fmt::Display for Outpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.txid, self.vout)
+    }
+}
+
+/// Version of the watch rules of the database: raised by every change to what is watched. A block filtered under an
+/// older version than the table's is tried again before it is committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ListVersion(pub i64);
+
+/// The id of the deposit at an outpoint.
+pub fn deposit_id(chain: &ChainId, outpoint: &Outpoint) -> String {
+    derive("dep_", &[b"deposit", chain.as_str().as_bytes(), &outpoint.txid.0, &outpoint.vout.to_be_bytes()])
+}
+
+/// The id of the one credit that an outpoint can ever have.
+pub fn credit_id(chain: &ChainId, outpoint: &Outpoint) -> String {
+    derive("cr_", &[b"credit", chain.as_str().as_bytes(), &outpoint.txid.0, &outpoint.vout.to_be_bytes()])
+}
+
+/// The id of an event that can happen to its subject more than once: subject, fact and version.
+pub fn event_id(subject: &str, kind: &str, version: i64) -> String {
+    derive("evt_", &[b"event", subject.as_bytes(), kind.as_bytes(), &version.to_be_bytes()])
+}
+
+/// The id of an event that is the first of its kind by nature (`credit.created`): it hashes its subject alone and so
+/// survives a restore, after which version numbers are others.
+pub fn first_event_id(subject: &str, kind: &str) -> String {
+    derive("evt_", &[b"event", subject.as_bytes(), kind.as_bytes()])
+}
+
+/// Length-prefixed parts under SHA-256, cut to 160 bits: no two lists of parts give the same input.
+fn derive(prefix: &str, parts: &[&[u8]]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    let mut id = prefix.to_owned();
+    for byte in hash.finalize().iter().take(20) {
+        let _ = write!(id, "{byte:02x}");
+    }
+    id
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_print_as_they_are_read() {
+        let text = "000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f";
+        let hash = BlockHash::from_hex(text).unwrap();
+        assert_eq!(hash.to_string(), text);
+        assert_eq!(BlockHash::from_hex(&text.to_uppercase()), Some(hash));
+        for bad in [&text[1..], "", &format!("0x{}", &text[2..]), &format!("+{}", &text[1..])] {
+            assert_eq!(BlockHash::from_hex(bad), None, "{bad}");
+        }
+        assert_eq!(ChainId::bitcoin(&hash, None).as_str(), "bip122:000000000019d6689c085ae165831e93");
+        let own = ChainId::bitcoin(&hash, Some("shop"));
+        assert_eq!((own.caip2(), own.instance()), ("bip122:000000000019d6689c085ae165831e93", Some("shop")));
+    }
+
+    #[test]
+    fn ids_differ_when_any_part_differs() {
+        let chain = ChainId::from_stored("bip122:a".into());
+        let outpoint = Outpoint { txid: Txid([7; 32]), vout: 1 };
+        let other = Outpoint { vout: 2, ..outpoint };
+        assert_ne!(credit_id(&chain, &outpoint), credit_id(&chain, &other));
+        assert_ne!(credit_id(&chain, &outpoint)[3..], deposit_id(&chain, &outpoint)[4..]);
+        assert_ne!(event_id("ab", "c", 1), event_id("a", "bc", 1));
+        assert_ne!(event_id("a", "b", 1), event_id("a", "b", 2));
+        assert_eq!(credit_id(&chain, &outpoint).len(), 3 + 40);
+    }
+}

@@ -1,0 +1,16 @@
+//! Pure decisions: amounts, ids, the state table, policy, fork steps. No I/O, no async, no clock, no randomness, no
+//! serde and no logging: whatever is decided here can be replayed from its arguments. Start at [`state`].
+
+pub mod amount;
+pub mod block;
+pub mod fork;
+pub mod ids;
+pub mod invariants;
+pub mod policy;
+pub mod state;
+
+pub use amount::{Amount, Work};
+pub use block::{
+    Ancestor, CandidateOutput, CandidateTx, Header, HeldHeader, MempoolList, Prevout, ScannedBlock,
+};
+pub use ids::{BlockHash, ChainId, ListVersion, Outpoint, Script, Txid};
