@@ -27,7 +27,10 @@ impl Clock {
     /// A wall clock that starts at `epoch_ms` and follows tokio's (paused) time.
     pub fn simulated(epoch_ms: i64) -> Clock {
         #[allow(clippy::disallowed_methods)] // This module is where time is read.
-        Clock(Source::Simulated { epoch_ms, started: Instant::now() })
+        Clock(Source::Simulated {
+            epoch_ms,
+            started: Instant::now(),
+        })
     }
 
     /// Unix time in milliseconds. Before 1970 it is 0: no decision of ours reaches back there.

@@ -33,7 +33,10 @@ impl Index {
 
     /// Replaces all outpoints, so that those which left the reorg window are forgotten.
     pub fn replace_outpoints(&mut self, outpoints: impl IntoIterator<Item = Outpoint>) {
-        self.outpoints = outpoints.into_iter().map(|outpoint| short_outpoint(&outpoint)).collect();
+        self.outpoints = outpoints
+            .into_iter()
+            .map(|outpoint| short_outpoint(&outpoint))
+            .collect();
     }
 
     /// Makes room for a known number of scripts, so that loading a million does not rehash.
@@ -111,14 +114,19 @@ mod tests {
 
     #[test]
     fn short_hashes_tell_scripts_and_outpoints_apart() {
-        let scripts: HashSet<u64> = (0..100_000_u32).map(|n| short(&n.to_le_bytes().repeat(6))).collect();
+        let scripts: HashSet<u64> = (0..100_000_u32)
+            .map(|n| short(&n.to_le_bytes().repeat(6)))
+            .collect();
         assert_eq!(scripts.len(), 100_000);
         assert_ne!(short(&[0]), short(&[0, 0]), "length counts");
         let mut txid = [0; 32];
         let mut outpoints = HashSet::new();
         for vout in 0..1_000 {
             txid[31] = (vout % 7) as u8;
-            outpoints.insert(short_outpoint(&Outpoint { txid: Txid(txid), vout }));
+            outpoints.insert(short_outpoint(&Outpoint {
+                txid: Txid(txid),
+                vout,
+            }));
         }
         assert_eq!(outpoints.len(), 1_000);
     }
@@ -129,8 +137,16 @@ mod tests {
         index.add_scripts([short(b"a")], ListVersion(3));
         assert!(index.may_hold_script(short(b"a")) && !index.may_hold_script(short(b"b")));
         assert_eq!(index.version(), ListVersion(3));
-        let (kept, dropped) =
-            (Outpoint { txid: Txid([1; 32]), vout: 0 }, Outpoint { txid: Txid([1; 32]), vout: 1 });
+        let (kept, dropped) = (
+            Outpoint {
+                txid: Txid([1; 32]),
+                vout: 0,
+            },
+            Outpoint {
+                txid: Txid([1; 32]),
+                vout: 1,
+            },
+        );
         index.add_outpoint(&dropped);
         index.replace_outpoints([kept]);
         assert!(index.may_hold_outpoint(&kept) && !index.may_hold_outpoint(&dropped));

@@ -47,7 +47,9 @@ impl Amount {
         if !is_canonical_integer(text) {
             return Err(AmountError::Malformed);
         }
-        U256::from_str_radix(text, 10).map(Amount).map_err(|_| AmountError::TooLarge)
+        U256::from_str_radix(text, 10)
+            .map(Amount)
+            .map_err(|_| AmountError::TooLarge)
     }
 
     /// Reads whole units (`"0.29"`) of an asset with `decimals` decimals, exactly.
@@ -67,7 +69,9 @@ impl Amount {
             return Err(AmountError::TooPrecise { decimals });
         }
         let digits = format!("{whole}{fraction:0<width$}", width = usize::from(decimals));
-        U256::from_str_radix(&digits, 10).map(Amount).map_err(|_| AmountError::TooLarge)
+        U256::from_str_radix(&digits, 10)
+            .map(Amount)
+            .map_err(|_| AmountError::TooLarge)
     }
 
     /// Whole units with every significant digit and no exponent: `"0.29"`, `"3"`.
@@ -77,7 +81,11 @@ impl Amount {
         let padded = format!("{digits:0>width$}", width = decimals + 1);
         let (whole, fraction) = padded.split_at(padded.len() - decimals);
         let fraction = fraction.trim_end_matches('0');
-        if fraction.is_empty() { whole.to_owned() } else { format!("{whole}.{fraction}") }
+        if fraction.is_empty() {
+            whole.to_owned()
+        } else {
+            format!("{whole}.{fraction}")
+        }
     }
 
     /// The sum, or `None` past 2^256 - 1.
@@ -166,7 +174,11 @@ mod tests {
         ];
         for (text, decimals, expected) in cases {
             let got = Amount::from_units_str(text, *decimals).map(|amount| amount.to_string());
-            assert_eq!(got, expected.map(str::to_owned), "{text:?} with {decimals} decimals");
+            assert_eq!(
+                got,
+                expected.map(str::to_owned),
+                "{text:?} with {decimals} decimals"
+            );
         }
     }
 
@@ -193,7 +205,10 @@ mod tests {
         assert_eq!(Amount::ZERO.checked_sub(Amount::from_u64(1)), None);
         let text = max.to_string();
         assert_eq!(Amount::from_base_str(&text), Ok(max));
-        assert_eq!(Amount::from_base_str(&format!("{text}0")), Err(AmountError::TooLarge));
+        assert_eq!(
+            Amount::from_base_str(&format!("{text}0")),
+            Err(AmountError::TooLarge)
+        );
         assert_eq!(Amount::from_base_str("01"), Err(AmountError::Malformed));
     }
 }

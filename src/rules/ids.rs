@@ -127,17 +127,41 @@ pub struct ListVersion(pub i64);
 
 /// The id of the deposit at an outpoint.
 pub fn deposit_id(chain: &ChainId, outpoint: &Outpoint) -> String {
-    derive("dep_", &[b"deposit", chain.as_str().as_bytes(), &outpoint.txid.0, &outpoint.vout.to_be_bytes()])
+    derive(
+        "dep_",
+        &[
+            b"deposit",
+            chain.as_str().as_bytes(),
+            &outpoint.txid.0,
+            &outpoint.vout.to_be_bytes(),
+        ],
+    )
 }
 
 /// The id of the one credit that an outpoint can ever have.
 pub fn credit_id(chain: &ChainId, outpoint: &Outpoint) -> String {
-    derive("cr_", &[b"credit", chain.as_str().as_bytes(), &outpoint.txid.0, &outpoint.vout.to_be_bytes()])
+    derive(
+        "cr_",
+        &[
+            b"credit",
+            chain.as_str().as_bytes(),
+            &outpoint.txid.0,
+            &outpoint.vout.to_be_bytes(),
+        ],
+    )
 }
 
 /// The id of an event that can happen to its subject more than once: subject, fact and version.
 pub fn event_id(subject: &str, kind: &str, version: i64) -> String {
-    derive("evt_", &[b"event", subject.as_bytes(), kind.as_bytes(), &version.to_be_bytes()])
+    derive(
+        "evt_",
+        &[
+            b"event",
+            subject.as_bytes(),
+            kind.as_bytes(),
+            &version.to_be_bytes(),
+        ],
+    )
 }
 
 /// The id of an event that is the first of its kind by nature (`credit.created`): it hashes its subject alone and so
@@ -170,21 +194,38 @@ mod tests {
         let hash = BlockHash::from_hex(text).unwrap();
         assert_eq!(hash.to_string(), text);
         assert_eq!(BlockHash::from_hex(&text.to_uppercase()), Some(hash));
-        for bad in [&text[1..], "", &format!("0x{}", &text[2..]), &format!("+{}", &text[1..])] {
+        for bad in [
+            &text[1..],
+            "",
+            &format!("0x{}", &text[2..]),
+            &format!("+{}", &text[1..]),
+        ] {
             assert_eq!(BlockHash::from_hex(bad), None, "{bad}");
         }
-        assert_eq!(ChainId::bitcoin(&hash, None).as_str(), "bip122:000000000019d6689c085ae165831e93");
+        assert_eq!(
+            ChainId::bitcoin(&hash, None).as_str(),
+            "bip122:000000000019d6689c085ae165831e93"
+        );
         let own = ChainId::bitcoin(&hash, Some("shop"));
-        assert_eq!((own.caip2(), own.instance()), ("bip122:000000000019d6689c085ae165831e93", Some("shop")));
+        assert_eq!(
+            (own.caip2(), own.instance()),
+            ("bip122:000000000019d6689c085ae165831e93", Some("shop"))
+        );
     }
 
     #[test]
     fn ids_differ_when_any_part_differs() {
         let chain = ChainId::from_stored("bip122:a".into());
-        let outpoint = Outpoint { txid: Txid([7; 32]), vout: 1 };
+        let outpoint = Outpoint {
+            txid: Txid([7; 32]),
+            vout: 1,
+        };
         let other = Outpoint { vout: 2, ..outpoint };
         assert_ne!(credit_id(&chain, &outpoint), credit_id(&chain, &other));
-        assert_ne!(credit_id(&chain, &outpoint)[3..], deposit_id(&chain, &outpoint)[4..]);
+        assert_ne!(
+            credit_id(&chain, &outpoint)[3..],
+            deposit_id(&chain, &outpoint)[4..]
+        );
         assert_ne!(event_id("ab", "c", 1), event_id("a", "bc", 1));
         assert_ne!(event_id("a", "b", 1), event_id("a", "b", 2));
         assert_eq!(credit_id(&chain, &outpoint).len(), 3 + 40);
