@@ -5,4 +5,7 @@
 // Each test binary uses its own part of this module.
 #![allow(dead_code)]
 
+pub mod net;
+pub mod node;
 pub mod wait;
+pub mod wallet;

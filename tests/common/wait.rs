@@ -7,7 +7,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Asks `probe` until it answers, and panics with `what` at the deadline.
 ///
-/// Tests never sleep on their own: a fixed sleep is either too short on a loaded machine or too long on all others.
+/// Tests never sleep on their own: a fixed sleep is too short on a loaded machine and too long on all others.
 #[track_caller]
 pub fn wait_until<T>(what: &str, deadline: Duration, mut probe: impl FnMut() -> Option<T>) -> T {
     let started = now();
