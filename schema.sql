@@ -1,40 +1,55 @@
--- The whole current schema of creditd. A new database runs this file; an older one reaches the same shape by the
+-- The whole current schema of creditd. A new database runs this file; an older one reaches the same shape
+-- by the
 -- migrations in src/store/migrate.rs, and a test holds the two equal.
 --
--- Everywhere: hashes and scripts are BLOBs of checked length (a text key would hold the same txid twice, once in each
--- letter case); amounts are canonical decimal TEXT in base units (256 bits do not fit an INTEGER, and a SUM over TEXT
+-- Everywhere: hashes and scripts are BLOBs of checked length (a text key would hold the same txid twice,
+-- once in each
+-- letter case); amounts are canonical decimal TEXT in base units (256 bits do not fit an INTEGER, and a
+-- SUM over TEXT
 -- would be a float); times are Unix milliseconds; heights count from genesis = 0.
 
 -- One row of facts about this database file.
 CREATE TABLE meta (
     id            INTEGER PRIMARY KEY CHECK (id = 1),
-    generation    INTEGER NOT NULL CHECK (generation >= 0),     -- raised by a restore; part of every version number
-    epoch         INTEGER NOT NULL CHECK (epoch >= 0),          -- raised by each daemon start; a stale daemon's next write fails
-    list_version  INTEGER NOT NULL CHECK (list_version >= 0)    -- raised by every change of what is watched
+    -- raised by a restore; part of every version number
+    generation    INTEGER NOT NULL CHECK (generation >= 0),
+    -- raised by each daemon start; a stale daemon's next write fails
+    epoch         INTEGER NOT NULL CHECK (epoch >= 0),
+    -- raised by every change of what is watched
+    list_version  INTEGER NOT NULL CHECK (list_version >= 0)
 ) STRICT;
 INSERT INTO meta (id, generation, epoch, list_version) VALUES (1, 0, 0, 0);
 
--- A chain that was ever followed. `caip` is the identity used in every derived id: CAIP-2, with '@instance' on chains
+-- A chain that was ever followed. `caip` is the identity used in every derived id: CAIP-2, with
+-- '@instance' on chains
 -- that anyone can start anew.
 CREATE TABLE chains (
     id              INTEGER PRIMARY KEY,
     caip            TEXT NOT NULL UNIQUE,
     genesis         BLOB NOT NULL CHECK (length(genesis) = 32),
-    alias           TEXT NOT NULL,                               -- the config's short name, for people only
-    start_height    INTEGER CHECK (start_height >= 0),           -- first height that is read; NULL until the first tip decides it
-    cursor_height   INTEGER,                                     -- last connected block; NULL before the first
-    mempool_poll    INTEGER NOT NULL DEFAULT 0,                  -- number of the last applied mempool list; an older one is refused
-    list_clock_ms   INTEGER NOT NULL DEFAULT 0,                  -- time spent under applied, synced lists; evictions are measured on it
+    -- the config's short name, for people only
+    alias           TEXT NOT NULL,
+    -- first height that is read; NULL until the first tip decides it
+    start_height    INTEGER CHECK (start_height >= 0),
+    -- last connected block; NULL before the first
+    cursor_height   INTEGER,
+    -- number of the last applied mempool list; an older one is refused
+    mempool_poll    INTEGER NOT NULL DEFAULT 0,
+    -- time spent under applied, synced lists; evictions are measured on it
+    list_clock_ms   INTEGER NOT NULL DEFAULT 0,
     list_applied_at INTEGER,                                     -- when the last list was applied
     state           TEXT NOT NULL DEFAULT 'starting',            -- the follower's named state
     state_reason    TEXT NOT NULL DEFAULT '',
     state_since     INTEGER NOT NULL DEFAULT 0,
-    state_changes   INTEGER NOT NULL DEFAULT 0,                  -- counts halts and resumes; sequence of the chain's events
-    node_tip_height INTEGER,                                     -- what the node last said, for `chain status`
+    -- counts halts and resumes; sequence of the chain's events
+    state_changes   INTEGER NOT NULL DEFAULT 0,
+    -- what the node last said, for `chain status`
+    node_tip_height INTEGER,
     node_seen_at    INTEGER
 ) STRICT;
 
--- Headers of the best chain as we hold it. Inside the reorg window without gap; below it only every 144th and those
+-- Headers of the best chain as we hold it. Inside the reorg window without gap; below it only every 144th
+-- and those
 -- of blocks with an output of ours. One per height.
 CREATE TABLE headers (
     chain     INTEGER NOT NULL REFERENCES chains (id),
@@ -49,15 +64,27 @@ CREATE TABLE headers (
     UNIQUE (chain, hash)
 ) STRICT, WITHOUT ROWID;
 
+-- What can be paid: CAIP-19 id, with what people need to read an amount.
+CREATE TABLE assets (
+    id       INTEGER PRIMARY KEY,
+    chain    INTEGER NOT NULL REFERENCES chains (id),
+    caip     TEXT NOT NULL,
+    symbol   TEXT NOT NULL,
+    decimals INTEGER NOT NULL CHECK (decimals BETWEEN 0 AND 77),
+    UNIQUE (chain, caip)
+) STRICT;
+
 -- A merchant: a slug, made at its first use.
 CREATE TABLE merchants (
     id         INTEGER PRIMARY KEY,
     slug       TEXT NOT NULL UNIQUE,
-    internal   TEXT NOT NULL DEFAULT 'ignore' CHECK (internal IN ('ignore', 'hold', 'credit')), -- what own transfers are
+    -- what own transfers are
+    internal   TEXT NOT NULL DEFAULT 'ignore' CHECK (internal IN ('ignore', 'hold', 'credit')),
     created_at INTEGER NOT NULL
 ) STRICT;
 
--- Scripts of ours. 'watch' = payments to it are deposits; 'own' = declared as the merchant's own, so that moves
+-- Scripts of ours. 'watch' = payments to it are deposits; 'own' = declared as the merchant's own, so that
+-- moves
 -- between own addresses are not taken for payments.
 CREATE TABLE addresses (
     id          INTEGER PRIMARY KEY,
@@ -66,8 +93,10 @@ CREATE TABLE addresses (
     kind        TEXT NOT NULL CHECK (kind IN ('watch', 'own')),
     merchant    INTEGER NOT NULL REFERENCES merchants (id),
     reference   TEXT NOT NULL DEFAULT '',
-    from_height INTEGER,                                         -- nothing below it counts; NULL = the chain's start height, not yet known
-    version     INTEGER NOT NULL,                                -- the list version that it came (or was lowered) with
+    -- nothing below it counts; NULL = the chain's start height, not yet known
+    from_height INTEGER,
+    -- the list version that it came (or was lowered) with
+    version     INTEGER NOT NULL,
     added_at    INTEGER NOT NULL,
     UNIQUE (chain, script)                                       -- one address belongs to one merchant
 ) STRICT;
@@ -81,15 +110,19 @@ CREATE TABLE txs (
     txid          BLOB NOT NULL CHECK (length(txid) = 32),
     is_coinbase   INTEGER NOT NULL CHECK (is_coinbase IN (0, 1)),
     first_seen_at INTEGER NOT NULL,
-    is_listed     INTEGER NOT NULL DEFAULT 0 CHECK (is_listed IN (0, 1)), -- in the last applied mempool list
-    absent_since  INTEGER,                                       -- chains.list_clock_ms at which a listed one went missing
-    replaced_by   BLOB CHECK (length(replaced_by) = 32),         -- who spent one of its (or its ancestors') inputs
+    -- in the last applied mempool list
+    is_listed     INTEGER NOT NULL DEFAULT 0 CHECK (is_listed IN (0, 1)),
+    -- chains.list_clock_ms at which a listed one went missing
+    absent_since  INTEGER,
+    -- who spent one of its (or its ancestors') inputs
+    replaced_by   BLOB CHECK (length(replaced_by) = 32),
     UNIQUE (chain, txid)
 ) STRICT;
 CREATE INDEX txs_listed ON txs (chain) WHERE is_listed = 1;
 CREATE INDEX txs_absent ON txs (chain) WHERE absent_since IS NOT NULL;
 
--- The best-chain blocks that hold a stored transaction. More than one only for the coinbases that repeat a txid
+-- The best-chain blocks that hold a stored transaction. More than one only for the coinbases that repeat a
+-- txid
 -- (Bitcoin heights 91842 and 91880); the highest is where the transaction counts as being.
 CREATE TABLE inclusions (
     chain  INTEGER NOT NULL REFERENCES chains (id),
@@ -117,11 +150,16 @@ CREATE TABLE outputs (
     amount     TEXT NOT NULL CHECK (amount NOT GLOB '*[^0-9]*' AND length(amount) BETWEEN 1 AND 78
                                     AND (amount = '0' OR amount NOT GLOB '0*')),
     origin     TEXT NOT NULL CHECK (origin IN ('external', 'internal', 'mixed')),
-    spent_by   BLOB CHECK (length(spent_by) = 32),               -- the transaction that spends it, mempool or block
+    -- the transaction that spends it, mempool or block
+    spent_by   BLOB CHECK (length(spent_by) = 32),
+    -- the block of that transaction, while it has one
+    spent_height INTEGER,
     duplicates INTEGER NOT NULL DEFAULT 0,                       -- times that a block brought it again
     UNIQUE (tx, vout)
 ) STRICT;
 CREATE INDEX outputs_by_address ON outputs (address);
+CREATE INDEX outputs_by_spent_height ON outputs (spent_height) WHERE spent_height IS NOT NULL;
+CREATE INDEX outputs_unspent ON outputs (tx) WHERE spent_height IS NULL;
 
 -- The state machine: one row per output that counts as a payment.
 CREATE TABLE deposits (
@@ -129,28 +167,31 @@ CREATE TABLE deposits (
     chain         INTEGER NOT NULL REFERENCES chains (id),
     dep_id        TEXT NOT NULL UNIQUE,
     merchant      INTEGER NOT NULL REFERENCES merchants (id),
-    asset         TEXT NOT NULL,
+    asset         INTEGER NOT NULL REFERENCES assets (id),
     state         TEXT NOT NULL CHECK (state IN ('seen', 'confirming', 'credited', 'evicted', 'replaced', 'orphaned',
                                                  'failed')),
     height        INTEGER,                                       -- of its block, while it has one
     confirmations INTEGER CHECK (confirmations >= 1),            -- N of the policy tier that applies
-    due_height    INTEGER,                                       -- the tip height at which it may be credited
-    held_reason   TEXT,                                          -- NOT NULL = held: the mark beside the state
+    -- the tip height at which it may be credited
+    due_height    INTEGER,
+    -- NOT NULL = held: the mark beside the state
+    held_reason   TEXT,
     held_at       INTEGER,
-    events        INTEGER NOT NULL DEFAULT 0,                    -- events of this subject in this generation
-    event_generation INTEGER NOT NULL DEFAULT 0,
     first_seen_at INTEGER NOT NULL,
     CHECK ((state IN ('confirming', 'credited', 'failed')) = (height IS NOT NULL)),
-    CHECK ((height IS NULL) = (due_height IS NULL)),
+    CHECK ((state IN ('confirming', 'credited')) = (due_height IS NOT NULL)),
+    CHECK ((due_height IS NULL) = (confirmations IS NULL)),
     CHECK ((held_reason IS NULL) = (held_at IS NULL)),
     CHECK (NOT (state = 'credited' AND held_reason IS NOT NULL))
 ) STRICT;
 CREATE INDEX deposits_due ON deposits (chain, due_height) WHERE state = 'confirming' AND held_reason IS NULL;
+CREATE INDEX deposits_by_due_height ON deposits (chain, due_height) WHERE due_height IS NOT NULL;
 CREATE INDEX deposits_by_height ON deposits (chain, height) WHERE height IS NOT NULL;
 CREATE INDEX deposits_by_merchant ON deposits (merchant, asset);
 CREATE INDEX deposits_held ON deposits (chain) WHERE held_reason IS NOT NULL;
 
--- THE GUARANTEE. At most one row per outpoint, for ever. Immutable: no UPDATE, no DELETE, no second INSERT.
+-- THE GUARANTEE. At most one row per outpoint, for ever. Immutable: no UPDATE, no DELETE, no second
+-- INSERT.
 CREATE TABLE credits (
     id            TEXT PRIMARY KEY,                              -- hash of the outpoint
     chain         INTEGER NOT NULL REFERENCES chains (id),
@@ -158,27 +199,32 @@ CREATE TABLE credits (
     vout          INTEGER NOT NULL CHECK (vout >= 0),
     output        INTEGER NOT NULL UNIQUE REFERENCES outputs (id),
     merchant      INTEGER NOT NULL REFERENCES merchants (id),
-    asset         TEXT NOT NULL,
+    asset         INTEGER NOT NULL REFERENCES assets (id),
     amount        TEXT NOT NULL CHECK (amount NOT GLOB '*[^0-9]*' AND length(amount) BETWEEN 1 AND 78
                                        AND amount NOT GLOB '0*'),
     created_at    INTEGER NOT NULL,
     UNIQUE (chain, txid, vout)
 ) STRICT;
 
--- The books: kinds alternate per credit, starting with 'credit', so that a credit nets to 0 or to its amount.
+-- The books: kinds alternate per credit, starting with 'credit', so that a credit nets to 0 or to its
+-- amount.
 CREATE TABLE journal (
     id            INTEGER PRIMARY KEY,
     credit        TEXT NOT NULL REFERENCES credits (id),
     sequence      INTEGER NOT NULL CHECK (sequence >= 1),
     kind          TEXT NOT NULL CHECK (kind IN ('credit', 'reversal', 'reinstatement')),
     at            INTEGER NOT NULL,
-    -- The cause: only what follows from the chain, so that the same chain fed in other steps writes the same rows.
-    block_height  INTEGER NOT NULL,                              -- block that holds (reversal: held) the payment
+-- The cause: only what follows from the chain, so that the same chain fed in other steps writes the same
+-- rows.
+    -- block that holds (reversal: held) the payment
+    block_height  INTEGER NOT NULL,
     block_hash    BLOB NOT NULL CHECK (length(block_hash) = 32),
     confirmations INTEGER NOT NULL,                              -- N that was required
     due_height    INTEGER NOT NULL,
-    due_hash      BLOB CHECK (length(due_hash) = 32),            -- block at the due height (NULL on reversals)
-    reason        TEXT NOT NULL DEFAULT '',                      -- reversals: the state it moved to, or why it was held
+    -- block at the due height (NULL on reversals)
+    due_hash      BLOB CHECK (length(due_hash) = 32),
+    -- reversals: the state it moved to, or why it was held
+    reason        TEXT NOT NULL DEFAULT '',
     UNIQUE (credit, sequence),
     CHECK ((kind = 'reversal') = (due_hash IS NULL)),
     CHECK ((kind = 'credit') = (sequence = 1)),
@@ -189,7 +235,8 @@ CREATE TRIGGER credits_no_update BEFORE UPDATE ON credits
 BEGIN SELECT RAISE(ABORT, 'credits are immutable'); END;
 CREATE TRIGGER credits_no_delete BEFORE DELETE ON credits
 BEGIN SELECT RAISE(ABORT, 'credits are for ever'); END;
--- REPLACE resolves a conflict by deleting first; this refuses it before that, whatever conflict clause is used.
+-- REPLACE resolves a conflict by deleting first; this refuses it before that, whatever conflict clause is
+-- used.
 CREATE TRIGGER credits_no_second BEFORE INSERT ON credits
 WHEN EXISTS (SELECT 1 FROM credits WHERE id = NEW.id)
   OR EXISTS (SELECT 1 FROM credits WHERE chain = NEW.chain AND txid = NEW.txid AND vout = NEW.vout)
@@ -209,9 +256,11 @@ BEGIN SELECT RAISE(ABORT, 'journal sequence without gap'); END;
 -- The outbox: one frozen record per fact, written in the fact's transaction, listeners or not.
 CREATE TABLE events (
     seq      INTEGER PRIMARY KEY AUTOINCREMENT,
-    id       TEXT NOT NULL UNIQUE,                               -- derived from subject, fact and version
+    -- derived from subject, fact and version
+    id       TEXT NOT NULL UNIQUE,
     subject  TEXT NOT NULL,
-    sequence INTEGER NOT NULL,                                   -- generation * 2^32 + n within the subject
+    -- generation * 2^32 + n within the subject
+    sequence INTEGER NOT NULL,
     type     TEXT NOT NULL,
     merchant INTEGER REFERENCES merchants (id),                  -- NULL: for operators
     at       INTEGER NOT NULL,
@@ -226,13 +275,15 @@ WHEN EXISTS (SELECT 1 FROM events WHERE id = NEW.id)
   OR EXISTS (SELECT 1 FROM events WHERE seq = NEW.seq)
 BEGIN SELECT RAISE(ABORT, 'this event exists already'); END;
 
--- What happened and why: one row per state change of a deposit, one per operator's act, one per chain state.
+-- What happened and why: one row per state change of a deposit, one per operator's act, one per chain
+-- state.
 CREATE TABLE audit (
     id         INTEGER PRIMARY KEY,
     at         INTEGER NOT NULL,
     chain      INTEGER REFERENCES chains (id),
     output     INTEGER REFERENCES outputs (id),                  -- the deposit, where it is about one
-    action     TEXT NOT NULL,                                    -- 'move', 'hold', 'release', 'watch', 'rescan', ...
+    -- 'move', 'hold', 'release', 'watch', 'rescan', ...
+    action     TEXT NOT NULL,
     from_state TEXT,
     to_state   TEXT,
     height     INTEGER,                                          -- block that caused it
@@ -272,7 +323,8 @@ CREATE TABLE rescan_blocks (
     PRIMARY KEY (rescan, height)
 ) STRICT, WITHOUT ROWID;
 
--- Re-anchoring asked for by an operator: the follower works it off once the node serves our hash at `fork_height`.
+-- Re-anchoring asked for by an operator: the follower works it off once the node serves our hash at
+-- `fork_height`.
 CREATE TABLE reanchors (
     id          INTEGER PRIMARY KEY,
     chain       INTEGER NOT NULL REFERENCES chains (id),

@@ -1,1 +1,189 @@
-//! To come.
+//! What to do when a node's tip is compared with ours. Truth is the hash at a height: a reorg needs another hash at a
+//! height that we hold *and* a better branch; everything else waits.
+
+use super::{BlockHash, Work};
+
+/// Our tip and the node's, with what the node says of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// The hash of our tip.
+    pub our_hash: BlockHash,
+    /// The height of our tip.
+    pub our_height: u64,
+    /// The work up to our tip.
+    pub our_chainwork: Work,
+    /// The hash of the node's tip.
+    pub node_hash: BlockHash,
+    /// The height of the node's tip.
+    pub node_height: u64,
+    /// The work up to the node's tip.
+    pub node_chainwork: Work,
+    /// What the node says of our tip.
+    pub our_tip_at_node: OurTipAtNode,
+    /// The highest of our headers that is on the node's active chain, where one was found inside the window.
+    pub fork_height: Option<u64>,
+}
+
+/// What a node says of our tip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OurTipAtNode {
+    /// It is on the node's active chain.
+    Active,
+    /// The node holds it on a branch that it is not on (Bitcoin Core: `confirmations` -1).
+    Stale,
+    /// The node does not know it.
+    Unknown,
+}
+
+/// The next move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForkStep {
+    /// Both tips are one.
+    AtTip,
+    /// The node's tip is above ours on the same chain: connect what is between.
+    Extend,
+    /// The node is lower on our own chain: nothing happened, it lags or restarts.
+    Behind,
+    /// The node's tip is on another branch that is no better than ours: hold, whatever it says.
+    BehindOnOtherBranch,
+    /// A better branch from `fork_height` on.
+    Reorg {
+        /// The highest block that both branches share.
+        fork_height: u64,
+    },
+    /// A better branch that shares nothing with the window that we hold.
+    TooDeep,
+}
+
+/// Decides.
+pub fn compare(at: &Comparison) -> ForkStep {
+    if at.node_hash == at.our_hash {
+        return ForkStep::AtTip;
+    }
+    if at.our_tip_at_node == OurTipAtNode::Active {
+        return ForkStep::Extend;
+    }
+    if at.fork_height == Some(at.node_height) {
+        return ForkStep::Behind;
+    }
+    // As much work counts only when the same node says that it knows our tip and left it: nodes keep the branch that
+    // they saw first, so an equal branch under an unknown tip may be one that merely lags.
+    let is_better = at.node_chainwork > at.our_chainwork
+        || (at.node_chainwork == at.our_chainwork && at.our_tip_at_node == OurTipAtNode::Stale);
+    match (is_better, at.fork_height) {
+        (false, _) => ForkStep::BehindOnOtherBranch,
+        (true, Some(fork_height)) => ForkStep::Reorg { fork_height },
+        (true, None) => ForkStep::TooDeep,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn work(units: u8) -> Work {
+        let mut bytes = [0; 32];
+        bytes[31] = units;
+        Work::from_be_bytes(bytes)
+    }
+
+    #[test]
+    fn a_reorg_needs_another_hash_and_a_better_branch() {
+        use OurTipAtNode::{Active, Stale, Unknown};
+        // Ours: A-B-C, height 12, work 12, hash 12.
+        let cases: &[(&str, (u8, u64, u8), OurTipAtNode, Option<u64>, ForkStep)] = &[
+            ("same tip", (12, 12, 12), Active, Some(12), ForkStep::AtTip),
+            ("A-B-C-D", (13, 13, 13), Active, Some(12), ForkStep::Extend),
+            (
+                "A-B: node lags",
+                (11, 11, 11),
+                Unknown,
+                Some(11),
+                ForkStep::Behind,
+            ),
+            (
+                "A-B: node went back to a shorter chain",
+                (11, 11, 11),
+                Stale,
+                Some(11),
+                ForkStep::Behind,
+            ),
+            (
+                "A-B-C'-D': more work",
+                (23, 13, 13),
+                Stale,
+                Some(11),
+                ForkStep::Reorg { fork_height: 11 },
+            ),
+            (
+                "the same, our tip unknown there",
+                (23, 13, 13),
+                Unknown,
+                Some(11),
+                ForkStep::Reorg { fork_height: 11 },
+            ),
+            (
+                "A-B-C': equal work, left ours",
+                (22, 12, 12),
+                Stale,
+                Some(11),
+                ForkStep::Reorg { fork_height: 11 },
+            ),
+            (
+                "A-B-C': equal work, ours unknown",
+                (22, 12, 12),
+                Unknown,
+                Some(11),
+                ForkStep::BehindOnOtherBranch,
+            ),
+            (
+                "A-B': less work",
+                (21, 11, 11),
+                Stale,
+                Some(10),
+                ForkStep::BehindOnOtherBranch,
+            ),
+            (
+                "higher but less work",
+                (24, 14, 11),
+                Unknown,
+                Some(10),
+                ForkStep::BehindOnOtherBranch,
+            ),
+            (
+                "lower but more work",
+                (21, 11, 13),
+                Stale,
+                Some(10),
+                ForkStep::Reorg { fork_height: 10 },
+            ),
+            (
+                "nothing shared, better",
+                (99, 99, 99),
+                Unknown,
+                None,
+                ForkStep::TooDeep,
+            ),
+            (
+                "nothing shared, worse",
+                (9, 9, 9),
+                Unknown,
+                None,
+                ForkStep::BehindOnOtherBranch,
+            ),
+        ];
+        for (name, (hash, height, node_work), ours, fork_height, expected) in cases {
+            let at = Comparison {
+                our_hash: BlockHash([12; 32]),
+                our_height: 12,
+                our_chainwork: work(12),
+                node_hash: BlockHash([*hash; 32]),
+                node_height: *height,
+                node_chainwork: work(*node_work),
+                our_tip_at_node: *ours,
+                fork_height: *fork_height,
+            };
+            assert_eq!(compare(&at), *expected, "{name}");
+        }
+    }
+}
