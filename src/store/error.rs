@@ -1,5 +1,6 @@
 //! What can go wrong in the database, by what the caller does next.
 
+use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// An error of the store.
@@ -22,9 +23,20 @@ pub enum StoreError {
     /// Somebody else held the write lock for longer than we wait. Nothing was written.
     #[error("the database is busy")]
     Busy(#[source] rusqlite::Error),
-    /// Reading or writing the file failed: this handle must not be used again.
+    /// Reading or writing the file failed: this handle must not be used again. Whether a commit that was under way
+    /// happened is known only after reopening.
     #[error("the database file cannot be read or written")]
     Io(#[source] rusqlite::Error),
+    /// A file beside the database cannot be read or written.
+    #[error("cannot {doing} {}", path.display())]
+    File {
+        /// What we were doing, to go after "cannot".
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// What we read contradicts what we hold (headers, cursor, a second credit): the chain halts.
     #[error("contradiction: {0}")]
     Contradiction(String),
@@ -37,6 +49,77 @@ pub enum StoreError {
     /// The store was closed while the request was under way.
     #[error("the store is closed")]
     Closed,
+    /// Another daemon runs on this database.
+    #[error("another creditd daemon runs on this database{}: stop it first", pid_text(*holder))]
+    Locked {
+        /// Its process id, where the lock file tells.
+        holder: Option<u32>,
+    },
+    /// There is no database file.
+    #[error("there is no database at {}: start `creditd daemon` once, which creates it, or name another file", .0.display())]
+    Missing(PathBuf),
+    /// The file is not a database of creditd.
+    #[error("{} is not a creditd database ({what}); it was left as it is", path.display())]
+    NotOurs {
+        /// The file.
+        path: PathBuf,
+        /// What it is instead.
+        what: String,
+    },
+    /// A newer creditd wrote the file.
+    #[error("this database has schema version {file}, this creditd knows up to {ours}: run a newer creditd")]
+    SchemaTooNew {
+        /// Version of the file.
+        file: i64,
+        /// The newest version that this program knows.
+        ours: i64,
+    },
+    /// An older creditd wrote the file and only a daemon upgrades it.
+    #[error(
+        "this database has schema version {file}, this creditd needs {ours}: restart the daemon with this \
+         version of creditd, which upgrades the file"
+    )]
+    SchemaTooOld {
+        /// Version of the file.
+        file: i64,
+        /// The version that this program needs.
+        ours: i64,
+    },
+}
+
+fn pid_text(pid: Option<u32>) -> String {
+    pid.map_or_else(String::new, |pid| format!(" (process {pid})"))
+}
+
+impl StoreError {
+    /// An error about a file beside the database.
+    pub(super) fn file(doing: &'static str, path: &Path, source: std::io::Error) -> StoreError {
+        StoreError::File {
+            doing,
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// Errors that leave the transaction around a savepoint whole: the database or the domain said no, and nothing
+    /// is wrong with the file, the disk or SQLite.
+    pub(super) fn is_a_refusal(&self) -> bool {
+        match self {
+            StoreError::Constraint(_) | StoreError::Contradiction(_) | StoreError::Refused(_) => true,
+            StoreError::StaleEpoch { .. }
+            | StoreError::DiskFull(_)
+            | StoreError::Busy(_)
+            | StoreError::Io(_)
+            | StoreError::File { .. }
+            | StoreError::Corrupt(_)
+            | StoreError::Closed
+            | StoreError::Locked { .. }
+            | StoreError::Missing(_)
+            | StoreError::NotOurs { .. }
+            | StoreError::SchemaTooNew { .. }
+            | StoreError::SchemaTooOld { .. } => false,
+        }
+    }
 }
 
 impl From<rusqlite::Error> for StoreError {
@@ -51,7 +134,8 @@ impl From<rusqlite::Error> for StoreError {
                 | Code::CannotOpen
                 | Code::ReadOnly
                 | Code::DatabaseCorrupt
-                | Code::NotADatabase,
+                | Code::NotADatabase
+                | Code::OutOfMemory,
             ) => StoreError::Io(error),
             _ => StoreError::Corrupt(error.to_string()),
         }

@@ -1,21 +1,80 @@
 //! The database: about thirty-five verbs in domain words. It owns every SQL statement and knows nothing of nodes or
-//! HTTP. One fact is one transaction: state, journal, event and audit row are written together or not at all.
+//! HTTP. One fact is one transaction: state, journal, event and audit row are written together or not at all. Start
+//! reading at [`Database`] for the file and its transactions, and at `shell` for how the daemon shares it.
 
 use rusqlite::Connection;
 
 mod error;
+mod lock;
+mod migrate;
+mod open;
 
 pub use error::StoreError;
+pub use open::{Database, OpenMode};
 
-/// A consistent view of the database.
+/// A consistent view of the database. Only this module makes one.
 pub struct ReadTx<'a> {
     conn: &'a Connection,
 }
 
-/// One write transaction, or one savepoint of a group commit. Nobody is told of its effects before the commit.
+impl<'a> ReadTx<'a> {
+    fn new(conn: &'a Connection) -> ReadTx<'a> {
+        ReadTx { conn }
+    }
+
+    fn conn(&self) -> &'a Connection {
+        self.conn
+    }
+}
+
+/// One write transaction, or one savepoint of a group commit. Nobody is told of its effects before the commit. Only
+/// this module makes one.
 pub struct WriteTx<'a> {
     read: ReadTx<'a>,
     now_ms: i64,
+    cursors: Vec<CursorMove>,
+}
+
+/// What a transaction did to a chain's cursor, for the high-water file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CursorMove {
+    caip: String,
+    height: u64,
+    /// Set on the operator's word: the mark may then go down.
+    is_reanchor: bool,
+}
+
+impl<'a> WriteTx<'a> {
+    fn new(conn: &'a Connection, now_ms: i64) -> WriteTx<'a> {
+        WriteTx {
+            read: ReadTx::new(conn),
+            now_ms,
+            cursors: Vec::new(),
+        }
+    }
+
+    /// The time of this transaction: every row that it writes carries it.
+    pub fn now_ms(&self) -> i64 {
+        self.now_ms
+    }
+
+    /// Tells the high-water file, once the transaction is committed, that the cursor of a chain moved to `height`.
+    fn cursor_moved(&mut self, caip: &str, height: u64) {
+        self.cursors.push(CursorMove {
+            caip: caip.to_owned(),
+            height,
+            is_reanchor: false,
+        });
+    }
+
+    /// Like [`WriteTx::cursor_moved`], but an operator set the cursor back: that is no sign of a restored backup.
+    fn cursor_reanchored(&mut self, caip: &str, height: u64) {
+        self.cursors.push(CursorMove {
+            caip: caip.to_owned(),
+            height,
+            is_reanchor: true,
+        });
+    }
 }
 
 impl<'a> std::ops::Deref for WriteTx<'a> {
