@@ -1,8 +1,10 @@
 //! Talks to nodes and turns what they say into candidates. It owns the quirks of each node's RPC and knows nothing of
 //! the database: it is given the in-memory [`Index`] to filter against and returns values of [`crate::rules`].
 
+pub mod rpc;
+
 use crate::index::Index;
-use crate::rules::{BlockHash, ChainId, HeldHeader, MempoolList, ScannedBlock, Work};
+use crate::rules::{BlockHash, ChainId, Header, HeldHeader, MempoolList, ScannedBlock, Work};
 use std::future::Future;
 use std::time::Duration;
 use thiserror::Error;
@@ -114,10 +116,21 @@ pub trait ChainSource: Send + Sync + 'static {
         index: &Index,
     ) -> impl Future<Output = Result<ScannedBlock, SourceError>> + Send;
 
+    /// Holds a header against its parent by the rules that need both (on Bitcoin, that difficulty moves only where it
+    /// may: proof of work is worth nothing under a difficulty of the sender's choice). Asks nobody.
+    ///
+    /// # Errors
+    /// [`SourceError::BadBlock`].
+    fn check_link(&self, parent: &HeldHeader, header: &Header) -> Result<(), SourceError> {
+        let _ = (parent, header);
+        Ok(())
+    }
+
     /// The mempool, filtered against the index. `None` where the chain has none, or its tip moved during the listing.
     fn mempool(&self, index: &Index)
     -> impl Future<Output = Result<Option<MempoolList>, SourceError>> + Send;
 
-    /// Returns when the tip may have changed, or after `span`. Carries no fact; an error is a return.
+    /// Returns when the node's tip is likely another than `tip`, which it told last, or after `span`. Carries no fact;
+    /// with a node that fails it waits for `span`.
     fn wait(&self, tip: BlockHash, span: Duration) -> impl Future<Output = ()> + Send;
 }

@@ -1,0 +1,134 @@
+//! The JSON around a question and its answer. Nothing is believed of an answer that does not carry the question's id.
+
+use super::RpcError;
+use crate::egress::HttpReply;
+use bitcoincore_rpc::jsonrpc;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+/// Bitcoin Core's code for "still starting".
+const WARMING_UP: i32 = -28;
+
+/// One question as JSON.
+pub(super) fn question(method: &str, params: &Value, id: u64) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+}
+
+/// One answer. Its parts are kept as text: results are decoded by who asked, straight into what is used of them.
+#[derive(Deserialize)]
+struct Answer<'a> {
+    #[serde(borrow, default, deserialize_with = "even_null")]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+    #[serde(default)]
+    id: Value,
+}
+
+/// `"result": null` is an answer; no `result` at all is none.
+fn even_null<'de: 'a, 'a, D: Deserializer<'de>>(from: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(from).map(Some)
+}
+
+impl<'a> Answer<'a> {
+    fn outcome(self) -> Result<&'a RawValue, RpcError> {
+        match (self.error, self.result) {
+            (Some(error), _) => Err(node_error(error)),
+            (None, Some(result)) => Ok(result),
+            (None, None) => Err(RpcError::Broken("neither result nor error in it".to_owned())),
+        }
+    }
+}
+
+fn node_error(error: &RawValue) -> RpcError {
+    match serde_json::from_str::<jsonrpc::error::RpcError>(error.get()) {
+        Ok(error) if error.code == WARMING_UP => RpcError::WarmingUp(shorten(&error.message)),
+        Ok(error) => RpcError::Node {
+            code: error.code,
+            message: shorten(&error.message),
+        },
+        Err(_) => RpcError::Broken(format!("an error of unknown form: {}", shorten(error.get()))),
+    }
+}
+
+/// The result in the reply to question `id`.
+pub(super) fn single(reply: &HttpReply, id: u64) -> Result<&RawValue, RpcError> {
+    let answer: Answer<'_> = parse(reply)?;
+    if answer.id == json!(id) {
+        return answer.outcome();
+    }
+    let told = shorten(&answer.id.to_string());
+    match answer.outcome() {
+        // A node that starts, or a proxy before it, may answer before it has read the question.
+        Err(RpcError::WarmingUp(stage)) => Err(RpcError::WarmingUp(stage)),
+        Err(RpcError::Node { code, message }) if told == "null" => {
+            Err(RpcError::Broken(format!("error {code} without an id: {message}")))
+        }
+        _ => Err(RpcError::Broken(format!("id {told} in it, not {id}"))),
+    }
+}
+
+/// The results in the reply to the questions `first_id..first_id + count`, in that order whatever the reply's.
+pub(super) fn batch(
+    reply: &HttpReply,
+    first_id: u64,
+    count: usize,
+) -> Result<Vec<Result<&RawValue, RpcError>>, RpcError> {
+    if !reply.body.trim_ascii_start().starts_with(b"[") {
+        // One refusal for all of it.
+        let refusal: Answer<'_> = parse(reply)?;
+        return match refusal.outcome() {
+            Err(error) => Err(error),
+            Ok(_) => Err(RpcError::Broken("one answer to a batch".to_owned())),
+        };
+    }
+    let answers: Vec<Answer<'_>> = parse(reply)?;
+    let mut slots: Vec<Option<Result<&RawValue, RpcError>>> = Vec::new();
+    slots.resize_with(count, || None);
+    for answer in answers {
+        let place = answer.id.as_u64().and_then(|id| id.checked_sub(first_id));
+        let slot = place
+            .and_then(|place| usize::try_from(place).ok())
+            .and_then(|place| slots.get_mut(place));
+        match slot {
+            Some(slot @ None) => *slot = Some(answer.outcome()),
+            Some(Some(_)) => return Err(RpcError::Broken(format!("id {} twice in it", answer.id))),
+            None => {
+                let told = shorten(&answer.id.to_string());
+                return Err(RpcError::Broken(format!("id {told} in it, which we did not ask")));
+            }
+        }
+    }
+    let missing = || Err(RpcError::Broken("no answer to one entry of the batch".to_owned()));
+    Ok(slots
+        .into_iter()
+        .map(|slot| slot.unwrap_or_else(missing))
+        .collect())
+}
+
+fn parse<'a, T: Deserialize<'a>>(reply: &'a HttpReply) -> Result<T, RpcError> {
+    serde_json::from_slice(&reply.body).map_err(|error| {
+        let text = shorten(&String::from_utf8_lossy(
+            &reply.body[..reply.body.len().min(1_000)],
+        ));
+        if reply.status == 200 {
+            RpcError::Broken(format!("not a JSON-RPC answer ({error}): {text}"))
+        } else {
+            RpcError::Http {
+                status: reply.status,
+                text,
+            }
+        }
+    })
+}
+
+/// One line of at most 200 characters, for messages.
+pub(super) fn shorten(text: &str) -> String {
+    let mut line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    line.retain(|letter| !letter.is_control());
+    match line.char_indices().nth(200) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line,
+    }
+}
