@@ -5,7 +5,9 @@
 // Each test binary uses its own part of this module.
 #![allow(dead_code)]
 
+pub mod http;
 pub mod net;
 pub mod node;
+pub mod stub;
 pub mod wait;
 pub mod wallet;

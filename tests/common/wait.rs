@@ -30,6 +30,6 @@ fn now() -> Instant {
 }
 
 #[allow(clippy::disallowed_methods)]
-fn pause() {
+pub(super) fn pause() {
     std::thread::sleep(Duration::from_millis(20));
 }

@@ -98,7 +98,7 @@ impl RegtestNode {
         }
     }
 
-    /// Builds and signs a transaction from `coins` to `outputs` (address, satoshi) in this order. The remainder
+    /// Builds and signs a transaction from `coins` to `outputs` (address, satoshi) in this order. The rest
     /// is the fee, so name the change too. Not sent: see [`broadcast`](Self::broadcast) and
     /// [`generateblock`](Self::generateblock).
     #[track_caller]

@@ -7,3 +7,4 @@
 mod common;
 mod harness;
 mod store_open;
+mod stub;

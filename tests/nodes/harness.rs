@@ -1,8 +1,11 @@
 //! The regtest node itself: it starts, pays, reorganises and comes back.
 
+use bitcoincore_rpc::{Auth, Client, RpcApi};
 use serde_json::json;
 
+use crate::common::http::{self, Request};
 use crate::common::node::RegtestNode;
+use crate::common::stub::{Reply, StubNode};
 use crate::common::wait::PATIENCE;
 
 /// The address of private key 1 (BIP 173).
@@ -87,4 +90,28 @@ fn node_comes_back_with_its_chain_and_a_new_cookie() {
     assert!(node.try_call("getblockcount", &[]).is_err());
     node.start_again();
     assert!(node.height() <= 110);
+}
+
+#[test]
+fn stub_in_front_of_a_node_passes_on_what_is_not_scripted() {
+    let mut node = RegtestNode::start();
+    let tip = node.mine(2).pop().unwrap();
+    let stub = StubNode::in_front_of(&node);
+    let client = || Client::new(&stub.url(), Auth::CookieFile(stub.cookie_file())).unwrap();
+    assert_eq!(client().get_block_count().unwrap(), 2);
+    stub.once("getblockcount", Reply::Result(json!(99)));
+    assert_eq!(client().get_block_count().unwrap(), 99);
+    node.restart();
+    assert_eq!(client().get_best_block_hash().unwrap().to_string(), tip);
+    assert!(client().call::<String>("getblockhash", &[json!(50)]).is_err());
+    let rest = Request {
+        verb: "GET".to_owned(),
+        path: format!("/rest/block/{tip}.bin"),
+        authorization: None,
+        body: Vec::new(),
+    };
+    let port = stub.url().rsplit(':').next().unwrap().parse().unwrap();
+    let (status, _, block) = http::forward(port, &rest, "").unwrap();
+    assert_eq!((status, block.len() > 80), (200, true));
+    assert_eq!(stub.count("rest/block"), 1);
 }

@@ -1,0 +1,396 @@
+//! A scripted node: answers JSON-RPC and REST as the test says, well or badly, alone or before a real node.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, BufReader, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::http::{self, Request};
+use super::node::RegtestNode;
+use super::wait::{PATIENCE, pause, wait_until};
+
+const JSON: &str = "application/json";
+
+/// What the client asked. `GET /rest/block/HASH.bin` reads as method `rest/block`, parameter `HASH.bin`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    pub method: String,
+    pub params: Vec<Value>,
+}
+
+/// How one call is answered.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// 200 with this result.
+    Result(Value),
+    /// 200 with these bytes (REST).
+    Bytes(Vec<u8>),
+    /// An error object of JSON-RPC under the status 500, as older nodes send it.
+    Error(i64, &'static str),
+    /// The same under the status 200.
+    ErrorIn200(i64, &'static str),
+    /// No JSON at all.
+    Text(u16, &'static str),
+    /// A good result that belongs to another request.
+    WrongId(Value),
+    /// Takes the request and stays silent.
+    Hang,
+    /// A good result, one byte every 20 ms.
+    Drip(Value),
+    /// The first half of a good result, then the connection is closed.
+    Cut(Value),
+    /// A body of this many blanks, its length announced.
+    Oversized(u64),
+    /// A body of this many blanks without a length.
+    OversizedUnannounced(u64),
+    /// The real node's answer; without one behind the stub, "method not found".
+    Pass,
+}
+
+type Handler = Box<dyn FnMut(&Call) -> Option<Reply> + Send>;
+
+#[derive(Default)]
+struct Script {
+    once: HashMap<String, VecDeque<Reply>>,
+    always: HashMap<String, Reply>,
+    handler: Option<Handler>,
+    calls: Vec<Call>,
+    /// `user:password` that every RPC must bring.
+    credentials: Option<String>,
+}
+
+impl Script {
+    /// Queued replies first, then the handler, then the standing ones, then the node behind.
+    fn reply(&mut self, call: &Call) -> Reply {
+        self.calls.push(call.clone());
+        for name in [call.method.as_str(), "*"] {
+            if let Some(reply) = self.once.get_mut(name).and_then(VecDeque::pop_front) {
+                return reply;
+            }
+        }
+        let handled = self.handler.as_mut().and_then(|handler| handler(call));
+        handled
+            .or_else(|| self.always.get(&call.method).cloned())
+            .unwrap_or(Reply::Pass)
+    }
+}
+
+struct Shared {
+    script: Mutex<Script>,
+    behind: Option<Behind>,
+    connections: Mutex<Vec<TcpStream>>,
+    is_closing: AtomicBool,
+}
+
+struct Behind {
+    port: u16,
+    cookie_file: PathBuf,
+}
+
+/// The server; it ends with the test.
+pub struct StubNode {
+    shared: Arc<Shared>,
+    dir: TempDir,
+    port: u16,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+impl StubNode {
+    /// Knows nothing but what the test scripts.
+    pub fn alone() -> Self {
+        Self::launch(None)
+    }
+
+    /// Passes on to `node` what the test does not script.
+    pub fn in_front_of(node: &RegtestNode) -> Self {
+        Self::launch(Some(Behind {
+            port: node.rpc_port(),
+            cookie_file: node.cookie_file(),
+        }))
+    }
+
+    fn launch(behind: Option<Behind>) -> Self {
+        let shared = Shared {
+            script: Mutex::default(),
+            behind,
+            connections: Mutex::default(),
+            is_closing: AtomicBool::new(false),
+        };
+        let dir = tempfile::Builder::new()
+            .prefix("creditd-stub-")
+            .tempdir()
+            .unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut stub = Self {
+            shared: Arc::new(shared),
+            dir,
+            port,
+            acceptor: None,
+        };
+        std::fs::write(stub.cookie_file(), "__cookie__:stub").unwrap();
+        stub.accept_from(listener);
+        stub
+    }
+
+    fn accept_from(&mut self, listener: TcpListener) {
+        let shared = Arc::clone(&self.shared);
+        shared.is_closing.store(false, Ordering::SeqCst);
+        self.acceptor = Some(std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                if shared.is_closing.load(Ordering::SeqCst) {
+                    return;
+                }
+                shared
+                    .connections
+                    .lock()
+                    .unwrap()
+                    .push(stream.try_clone().unwrap());
+                let shared = Arc::clone(&shared);
+                std::thread::spawn(move || {
+                    // A client that goes away in the middle is part of the play.
+                    let _ = serve(&shared, &stream);
+                    // There is a second handle in `connections`, so that dropping this one closes nothing.
+                    let _ = stream.shutdown(Shutdown::Both);
+                });
+            }
+        }));
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    pub fn cookie_file(&self) -> PathBuf {
+        self.dir.path().join(".cookie")
+    }
+
+    /// Answers every call of `method` so from now on. The method `*` is for [`once`](Self::once) only.
+    pub fn always(&self, method: &str, reply: Reply) {
+        self.script().always.insert(method.to_owned(), reply);
+    }
+
+    /// Answers the next call of `method` (of any, if `*`) so; several are a queue.
+    pub fn once(&self, method: &str, reply: Reply) {
+        self.script()
+            .once
+            .entry(method.to_owned())
+            .or_default()
+            .push_back(reply);
+    }
+
+    /// Decides by method and parameters; `None` leaves the call to the rest of the script.
+    pub fn handle(&self, handler: impl FnMut(&Call) -> Option<Reply> + Send + 'static) {
+        self.script().handler = Some(Box::new(handler));
+    }
+
+    /// Every call so far, in order.
+    pub fn calls(&self) -> Vec<Call> {
+        self.script().calls.clone()
+    }
+
+    /// How often `method` was called.
+    pub fn count(&self, method: &str) -> usize {
+        self.script()
+            .calls
+            .iter()
+            .filter(|call| call.method == method)
+            .count()
+    }
+
+    /// Writes a new cookie file and answers 401 to all RPC without that cookie, as a restarted node does.
+    pub fn renew_cookie(&self, password: &str) {
+        let credentials = format!("__cookie__:{password}");
+        std::fs::write(self.cookie_file(), &credentials).unwrap();
+        self.script().credentials = Some(credentials);
+    }
+
+    /// Closes the port and every connection: clients are refused.
+    pub fn refuse(&mut self) {
+        self.shared.is_closing.store(true, Ordering::SeqCst);
+        // Wakes the acceptor, which then lets go of the port.
+        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+        if let Some(acceptor) = self.acceptor.take() {
+            acceptor.join().unwrap();
+        }
+        self.cut_connections();
+    }
+
+    /// Ends [`refuse`](Self::refuse), on the same port.
+    pub fn accept_again(&mut self) {
+        assert!(self.acceptor.is_none(), "the stub is accepting already");
+        let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, self.port)).ok();
+        let listener = wait_until("the stub's port is free again", PATIENCE, bind);
+        self.accept_from(listener);
+    }
+
+    /// Closes every open connection; new ones are accepted.
+    pub fn cut_connections(&self) {
+        for stream in self.shared.connections.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn script(&self) -> MutexGuard<'_, Script> {
+        self.shared.script.lock().unwrap()
+    }
+}
+
+impl Drop for StubNode {
+    fn drop(&mut self) {
+        self.refuse();
+    }
+}
+
+fn serve(shared: &Shared, stream: &TcpStream) -> io::Result<()> {
+    let mut from = BufReader::new(stream.try_clone()?);
+    let mut stream = stream.try_clone()?;
+    while let Some(request) = http::read_request(&mut from)? {
+        if request.verb == "GET" {
+            let reply = shared.script.lock().unwrap().reply(&rest_call(&request.path));
+            send(shared, &mut stream, &request, &Value::Null, reply)?;
+            continue;
+        }
+        let expected = shared
+            .script
+            .lock()
+            .unwrap()
+            .credentials
+            .as_deref()
+            .map(http::basic);
+        if expected.is_some() && request.authorization != expected {
+            http::respond(&mut stream, 401, "text/html", b"")?;
+            continue;
+        }
+        match serde_json::from_slice(&request.body)? {
+            Value::Array(calls) => send_batch(shared, &mut stream, &request, &calls)?,
+            body => {
+                let reply = shared.script.lock().unwrap().reply(&rpc_call(&body));
+                send(shared, &mut stream, &request, &body["id"], reply)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn rest_call(path: &str) -> Call {
+    let path = path.trim_start_matches('/');
+    let cut = path.match_indices('/').nth(1).map_or(path.len(), |(at, _)| at);
+    let (method, rest) = path.split_at(cut);
+    Call {
+        method: method.to_owned(),
+        params: vec![json!(rest.trim_start_matches('/'))],
+    }
+}
+
+fn rpc_call(body: &Value) -> Call {
+    let params = body["params"].as_array().cloned().unwrap_or_default();
+    Call {
+        method: body["method"].as_str().unwrap_or_default().to_owned(),
+        params,
+    }
+}
+
+fn send(shared: &Shared, to: &mut TcpStream, request: &Request, id: &Value, reply: Reply) -> io::Result<()> {
+    let result = |result: Value| envelope(&result, &Value::Null, id);
+    match reply {
+        Reply::Result(value) => http::respond(to, 200, JSON, result(value).as_bytes()),
+        Reply::Bytes(bytes) => http::respond(to, 200, "application/octet-stream", &bytes),
+        Reply::Error(code, message) => http::respond(to, 500, JSON, refusal(code, message, id).as_bytes()),
+        Reply::ErrorIn200(code, message) => {
+            http::respond(to, 200, JSON, refusal(code, message, id).as_bytes())
+        }
+        Reply::Text(status, text) => http::respond(to, status, "text/plain", text.as_bytes()),
+        Reply::WrongId(value) => {
+            let body = envelope(&value, &Value::Null, &json!("somebody else's"));
+            http::respond(to, 200, JSON, body.as_bytes())
+        }
+        Reply::Hang => hang(to),
+        Reply::Drip(value) => drip(to, &result(value)),
+        Reply::Cut(value) => {
+            let body = result(value);
+            to.write_all(http::head(200, JSON, Some(body.len() as u64)).as_bytes())?;
+            to.write_all(&body.as_bytes()[..body.len() / 2])?;
+            to.shutdown(Shutdown::Both)
+        }
+        Reply::Oversized(bytes) => blanks(to, Some(bytes), bytes),
+        Reply::OversizedUnannounced(bytes) => {
+            blanks(to, None, bytes)?;
+            to.shutdown(Shutdown::Both)
+        }
+        Reply::Pass => match &shared.behind {
+            None if request.verb == "GET" => http::respond(to, 404, "text/plain", b"not found"),
+            None => http::respond(to, 404, JSON, refusal(-32601, "Method not found", id).as_bytes()),
+            Some(behind) => {
+                let (status, content_type, body) = pass(behind, request)?;
+                http::respond(to, status, &content_type, &body)
+            }
+        },
+    }
+}
+
+/// Each call of a batch is scripted like any other. A reply that is not about one call alone (`Hang`, `Text`)
+/// is the answer to the whole batch.
+fn send_batch(shared: &Shared, to: &mut TcpStream, request: &Request, calls: &[Value]) -> io::Result<()> {
+    let mut answers = Vec::new();
+    for call in calls {
+        let id = &call["id"];
+        let reply = shared.script.lock().unwrap().reply(&rpc_call(call));
+        answers.push(match (reply, &shared.behind) {
+            (Reply::Result(value), _) => envelope(&value, &Value::Null, id),
+            (Reply::WrongId(value), _) => envelope(&value, &Value::Null, &json!("somebody else's")),
+            (Reply::Error(code, message) | Reply::ErrorIn200(code, message), _) => refusal(code, message, id),
+            (Reply::Pass, None) => refusal(-32601, "Method not found", id),
+            (Reply::Pass, Some(behind)) => {
+                let one = Request {
+                    verb: request.verb.clone(),
+                    path: request.path.clone(),
+                    authorization: None,
+                    body: call.to_string().into_bytes(),
+                };
+                String::from_utf8(pass(behind, &one)?.2).map_err(io::Error::other)?
+            }
+            (whole, _) => return send(shared, to, request, &Value::Null, whole),
+        });
+    }
+    http::respond(to, 200, JSON, format!("[{}]", answers.join(",")).as_bytes())
+}
+
+fn pass(behind: &Behind, request: &Request) -> io::Result<(u16, String, Vec<u8>)> {
+    // The node writes a new cookie at every start.
+    let cookie = std::fs::read_to_string(&behind.cookie_file).unwrap_or_default();
+    http::forward(behind.port, request, &cookie)
+}
+
+fn envelope(result: &Value, error: &Value, id: &Value) -> String {
+    json!({ "result": result, "error": error, "id": id }).to_string()
+}
+
+fn refusal(code: i64, message: &str, id: &Value) -> String {
+    envelope(&Value::Null, &json!({ "code": code, "message": message }), id)
+}
+
+/// Silent until the client, or the test, closes the connection.
+fn hang(to: &mut TcpStream) -> io::Result<()> {
+    io::copy(&mut to.take(u64::MAX), &mut io::sink()).map(|_| ())
+}
+
+fn drip(to: &mut TcpStream, body: &str) -> io::Result<()> {
+    to.write_all(http::head(200, JSON, Some(body.len() as u64)).as_bytes())?;
+    for byte in body.as_bytes() {
+        to.write_all(&[*byte])?;
+        pause();
+    }
+    Ok(())
+}
+
+fn blanks(to: &mut TcpStream, announced: Option<u64>, bytes: u64) -> io::Result<()> {
+    to.write_all(http::head(200, JSON, announced).as_bytes())?;
+    io::copy(&mut io::repeat(b' ').take(bytes), to).map(|_| ())
+}
