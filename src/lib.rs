@@ -6,9 +6,14 @@
 
 pub mod rules;
 
+pub mod address;
 pub mod clock;
+pub mod config;
 pub mod egress;
 pub mod index;
+pub mod telemetry;
 
 pub mod chain;
 pub mod store;
+
+pub mod cli;

@@ -1,2 +1,6 @@
 //! The `creditd` binary.
-fn main() {}
+
+fn main() -> std::process::ExitCode {
+    creditd::telemetry::install_panic_hook();
+    creditd::cli::main()
+}

@@ -5,6 +5,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+
+mod address;
+mod cli_help;
+mod config;
 mod harness;
 mod store_open;
 mod stub;

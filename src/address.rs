@@ -1,0 +1,235 @@
+//! Bitcoin addresses, text to script and back. Scripts are what is stored and compared; an address is only how people
+//! write one, so every spelling of it becomes the same bytes here and nothing else in creditd compares addresses.
+
+use crate::rules::Script;
+use bitcoincore_rpc::bitcoin::base58;
+use bitcoincore_rpc::bitcoin::bech32::primitives::decode::SegwitHrpstringError;
+use bitcoincore_rpc::bitcoin::bech32::primitives::decode::{CharError, UncheckedHrpstringError};
+use bitcoincore_rpc::bitcoin::bech32::{Fe32, Hrp, segwit};
+use thiserror::Error;
+
+/// A kind of Bitcoin network, as far as addresses and genesis blocks tell networks apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Network {
+    /// Bitcoin itself.
+    Main,
+    /// The fourth public test network.
+    Testnet4,
+    /// The default signet, or one with a challenge of its own.
+    Signet,
+    /// A private chain that mines on demand.
+    Regtest,
+}
+
+impl Network {
+    /// All of them.
+    pub const ALL: [Network; 4] = [
+        Network::Main,
+        Network::Testnet4,
+        Network::Signet,
+        Network::Regtest,
+    ];
+
+    /// The name in the config and in `getblockchaininfo`'s language for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Network::Main => "main",
+            Network::Testnet4 => "testnet4",
+            Network::Signet => "signet",
+            Network::Regtest => "regtest",
+        }
+    }
+
+    /// The network of that name.
+    pub fn from_name(name: &str) -> Option<Network> {
+        Network::ALL.into_iter().find(|network| network.name() == name)
+    }
+
+    /// The part before the `1` of its bech32 addresses (BIP 173).
+    fn bech32_prefix(self) -> &'static str {
+        match self {
+            Network::Main => "bc",
+            Network::Testnet4 | Network::Signet => "tb",
+            Network::Regtest => "bcrt",
+        }
+    }
+
+    /// The version bytes of its P2PKH and P2SH addresses.
+    fn base58_versions(self) -> (u8, u8) {
+        match self {
+            Network::Main => (0x00, 0x05),
+            Network::Testnet4 | Network::Signet | Network::Regtest => (0x6f, 0xc4),
+        }
+    }
+}
+
+impl std::fmt::Display for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why a text is not an address of the network. [`code`](AddressError::code) is stable, the text is for people.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AddressError {
+    /// The checksum does not fit: a letter is wrong, missing, or was changed to the other case.
+    #[error("checksum does not fit: a letter is wrong, missing or in the wrong case")]
+    BadChecksum,
+    /// Upper and lower case in one bech32 address, which BIP 173 forbids.
+    #[error("upper and lower case mixed in a bech32 address")]
+    MixedCase,
+    /// An address of another network.
+    #[error("an address of {found}, but this chain is {expected}")]
+    WrongNetwork {
+        /// The chain's network.
+        expected: Network,
+        /// The network or networks that the address belongs to.
+        found: &'static str,
+    },
+    /// Nothing that we know.
+    #[error("not a Bitcoin address")]
+    Unknown,
+}
+
+impl AddressError {
+    /// The stable name of the error.
+    pub fn code(&self) -> &'static str {
+        match self {
+            AddressError::BadChecksum => "bad_address_checksum",
+            AddressError::MixedCase => "mixed_case_address",
+            AddressError::WrongNetwork { .. } => "wrong_network",
+            AddressError::Unknown => "unknown_address",
+        }
+    }
+}
+
+/// The longest text that is looked at: BIP 173 ends at 90, base58 addresses are shorter.
+const TEXT_BYTES_MAX: usize = 90;
+
+/// The script that an address of `network` stands for.
+///
+/// # Errors
+/// [`AddressError`]; in particular nothing is corrected or guessed.
+pub fn parse(network: Network, text: &str) -> Result<Script, AddressError> {
+    if text.len() > TEXT_BYTES_MAX || !text.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err(AddressError::Unknown);
+    }
+    match bech32_prefix(text) {
+        Some(prefix) => parse_segwit(network, prefix, text),
+        None => parse_base58(network, text),
+    }
+}
+
+/// The canonical spelling of a script's address; `None` for scripts that have none.
+pub fn print(network: Network, script: &Script) -> Option<String> {
+    let (pubkey_version, script_version) = network.base58_versions();
+    match *script.0 {
+        [0x76, 0xa9, 0x14, ref hash @ .., 0x88, 0xac] if hash.len() == 20 => {
+            Some(base58_text(pubkey_version, hash))
+        }
+        [0xa9, 0x14, ref hash @ .., 0x87] if hash.len() == 20 => Some(base58_text(script_version, hash)),
+        [opcode, length, ref program @ ..] if usize::from(length) == program.len() => {
+            let version = Fe32::try_from(witness_version(opcode)?).ok()?;
+            let prefix = Hrp::parse(network.bech32_prefix()).ok()?;
+            segwit::encode(prefix, version, program).ok()
+        }
+        _ => None,
+    }
+}
+
+/// What follows for base58 alphabets: `1` is a base58 digit too, so only a prefix that we know makes it bech32.
+fn bech32_prefix(text: &str) -> Option<&'static str> {
+    let (prefix, _) = text.split_once('1')?;
+    ["bc", "tb", "bcrt"]
+        .into_iter()
+        .find(|known| known.eq_ignore_ascii_case(prefix))
+}
+
+fn parse_segwit(network: Network, prefix: &'static str, text: &str) -> Result<Script, AddressError> {
+    let (_, version, program) = segwit::decode(text).map_err(|error| match error.0 {
+        SegwitHrpstringError::Unchecked(UncheckedHrpstringError::Char(CharError::MixedCase)) => {
+            AddressError::MixedCase
+        }
+        // A valid checksum over what no output can be: the wrong checksum kind for the version shows as these too.
+        SegwitHrpstringError::InvalidWitnessVersion(_)
+        | SegwitHrpstringError::Padding(_)
+        | SegwitHrpstringError::WitnessLength(_)
+        | SegwitHrpstringError::NoData
+        | SegwitHrpstringError::TooLong(_) => AddressError::Unknown,
+        _ => AddressError::BadChecksum,
+    })?;
+    if prefix != network.bech32_prefix() {
+        let found = match prefix {
+            "bc" => "main",
+            "tb" => "testnet4 or signet",
+            _ => "regtest",
+        };
+        return Err(AddressError::WrongNetwork {
+            expected: network,
+            found,
+        });
+    }
+    let mut script = Vec::with_capacity(2 + program.len());
+    script.push(match version.to_u8() {
+        0 => 0,
+        version => 0x50 + version, // OP_1 to OP_16
+    });
+    script.push(u8::try_from(program.len()).map_err(|_| AddressError::Unknown)?);
+    script.extend_from_slice(&program);
+    Ok(Script(script.into()))
+}
+
+fn parse_base58(network: Network, text: &str) -> Result<Script, AddressError> {
+    let bytes = base58::decode_check(text).map_err(|error| {
+        // Letters that base58 leaves out (0 O I l), or a length that is no address's: only a text of about the right
+        // length is taken for an address with a mistake in it.
+        let is_close = (26..=36).contains(&text.len());
+        match error {
+            base58::Error::IncorrectChecksum(_) if is_close => AddressError::BadChecksum,
+            base58::Error::Decode(_) if is_close && starts_like_base58(text) => AddressError::BadChecksum,
+            _ => AddressError::Unknown,
+        }
+    })?;
+    let [version, ref hash @ ..] = bytes[..] else {
+        return Err(AddressError::Unknown);
+    };
+    if hash.len() != 20 {
+        return Err(AddressError::Unknown);
+    }
+    let (is_pubkey_hash, found) = match version {
+        0x00 => (true, "main"),
+        0x05 => (false, "main"),
+        0x6f => (true, "testnet4, signet or regtest"),
+        0xc4 => (false, "testnet4, signet or regtest"),
+        _ => return Err(AddressError::Unknown),
+    };
+    let (pubkey_version, script_version) = network.base58_versions();
+    if version != pubkey_version && version != script_version {
+        return Err(AddressError::WrongNetwork {
+            expected: network,
+            found,
+        });
+    }
+    Ok(Script(if is_pubkey_hash {
+        [&[0x76, 0xa9, 0x14], hash, &[0x88, 0xac]].concat().into()
+    } else {
+        [&[0xa9, 0x14], hash, &[0x87]].concat().into()
+    }))
+}
+
+fn starts_like_base58(text: &str) -> bool {
+    text.starts_with(['1', '3', 'm', 'n', '2'])
+}
+
+fn base58_text(version: u8, hash: &[u8]) -> String {
+    base58::encode_check(&[&[version], hash].concat())
+}
+
+/// OP_0 and OP_1 to OP_16 as witness versions.
+fn witness_version(opcode: u8) -> Option<u8> {
+    match opcode {
+        0 => Some(0),
+        0x51..=0x60 => Some(opcode - 0x50),
+        _ => None,
+    }
+}

@@ -1,0 +1,341 @@
+//! What can be typed: commands, options and the help that teaches them.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Watches Bitcoin nodes and credits every payment exactly once.
+#[derive(Debug, Parser)]
+#[command(
+    name = "creditd",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
+#[command(after_help = "\
+First steps:
+  creditd init                          write a commented creditd.toml, then edit it
+  creditd check                         is the config right, and the database?
+  creditd watch add ADDRESS --merchant shop
+  creditd run                           follow the chains; stop with Ctrl-C or systemctl stop
+
+Exit codes: 0 done, 1 found a problem, 2 could not run.")]
+pub struct Cli {
+    /// The config file [default: ./creditd.toml, then /etc/creditd/creditd.toml]
+    #[arg(
+        long,
+        global = true,
+        env = "CREDITD_CONFIG",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub config: Option<PathBuf>,
+
+    /// Answer in JSON (docs/cli-json.md)
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Write a commented config file
+    ///
+    /// Writes the default config with every key explained. An existing file is never overwritten.
+    Init {
+        /// Where to write it
+        #[arg(default_value = "creditd.toml")]
+        path: PathBuf,
+    },
+
+    /// Check the config and the database
+    ///
+    /// Reads the config (every fault is listed, not only the first), the secrets it names, and the database.
+    Check,
+
+    /// Follow the chains until told to stop
+    #[command(after_help = "\
+Logs go to stderr. One daemon per database: a second one refuses to start.
+Stop it with Ctrl-C or SIGTERM; a kill at any moment loses nothing either.")]
+    Run,
+
+    /// Watched addresses
+    #[command(subcommand)]
+    Watch(Watch),
+
+    /// The whole story of one transaction
+    #[command(after_help = "\
+Shows each of our outputs in it: state, block, depth and what is still missing, each change with its cause and time,
+the credit with its journal, and the events.
+
+Example:
+  creditd tx 4a5e1e4baab89f3a32518a88c31bc87f618f76673e2cc77ab2127b7afdeda33b")]
+    Tx {
+        /// The transaction id: 64 hex digits
+        txid: String,
+    },
+
+    /// Deposits: payments to watched addresses, and what became of them
+    #[command(subcommand)]
+    Deposits(Deposits),
+
+    /// Credits, newest first
+    #[command(after_help = "\
+A credit is made once per payment and never deleted. `net` is its amount, or 0 while it is reversed.
+
+Examples:
+  creditd credits --merchant shop
+  creditd credits --csv > credits.csv")]
+    Credits(Listing),
+
+    /// What each merchant has been credited, by asset
+    #[command(after_help = "\
+Examples:
+  creditd balances
+  creditd balances --merchant shop --json")]
+    Balances {
+        /// Only this merchant
+        #[arg(long, value_name = "SLUG")]
+        merchant: Option<String>,
+        /// Comma-separated values with a header line
+        #[arg(long, conflicts_with = "json")]
+        csv: bool,
+    },
+
+    /// The state of the chains, and what only you may decide about them
+    #[command(subcommand)]
+    Chain(Chain),
+
+    /// Read old blocks again
+    ///
+    /// The running daemon works it off beside the tip. Reading again never credits again.
+    #[command(after_help = "\
+A watched address counts from the block after it was added. To find older payments to it, name it with --backfill:
+
+  creditd rescan --from 840000 --backfill bc1q... --reason 'moved from the old shop'
+  creditd rescan --from 840000 --backfill bc1q... --reason 'moved from the old shop' --apply")]
+    Rescan {
+        /// The first height to read
+        #[arg(long, value_name = "HEIGHT")]
+        from: u64,
+        /// Let this address (or `all`) count from there on
+        #[arg(long, value_name = "ADDRESS|all")]
+        backfill: Option<String>,
+        #[command(flatten)]
+        chain: ChainArg,
+        #[command(flatten)]
+        repair: Repair,
+    },
+
+    /// Copy the database while the daemon runs
+    ///
+    /// The copy is written under a temporary name and renamed when it is whole. Never copy the database with cp.
+    Backup {
+        /// The new file; must not exist
+        file: PathBuf,
+    },
+
+    /// Print a completion script for a shell
+    #[command(after_help = "\
+Example:
+  creditd completions bash > /etc/bash_completion.d/creditd")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+
+    /// Print the manual page
+    #[command(after_help = "\
+Example:
+  creditd man > /usr/local/share/man/man1/creditd.1")]
+    Man,
+}
+
+/// Watched addresses.
+#[derive(Debug, Subcommand)]
+pub enum Watch {
+    /// Watch an address: payments to it are deposits of the merchant
+    #[command(after_help = "\
+Works before the daemon's first start and while it runs. Payments count from the next block on; for older ones see
+`creditd rescan --help`. Watching the same address again changes nothing.
+
+Example:
+  creditd watch add bc1qw508d6qejxtdg4y5r3zarvary0c5xw7kv8f3t4 --merchant shop --reference order-1")]
+    Add(Watched),
+
+    /// Declare an address the merchant's own: moves between own addresses are not payments
+    Own(Watched),
+
+    /// List addresses
+    List {
+        #[command(flatten)]
+        chain: ChainArg,
+        #[command(flatten)]
+        page: Page,
+        /// Only this merchant
+        #[arg(long, value_name = "SLUG")]
+        merchant: Option<String>,
+    },
+
+    /// Watch many addresses, one per line
+    #[command(after_help = "\
+A line is an address, or address,merchant, or address,merchant,reference; a header line is allowed. Lines with faults
+are listed by number and the others are taken. Running it again changes nothing.
+
+Examples:
+  creditd watch import addresses.txt --merchant shop
+  zcat addresses.csv.gz | creditd watch import -")]
+    Import {
+        /// The file, or - for stdin
+        file: PathBuf,
+        /// The merchant of lines that name none
+        #[arg(long, value_name = "SLUG")]
+        merchant: Option<String>,
+        /// Declare them the merchant's own addresses instead
+        #[arg(long)]
+        own: bool,
+        #[command(flatten)]
+        chain: ChainArg,
+    },
+}
+
+/// One address to watch.
+#[derive(Debug, Args)]
+pub struct Watched {
+    /// The address
+    pub address: String,
+    /// Whose it is; made at the first use
+    #[arg(long, value_name = "SLUG")]
+    pub merchant: String,
+    /// What it is for, in your words
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub reference: String,
+    #[command(flatten)]
+    /// The chain.
+    pub chain: ChainArg,
+}
+
+/// Deposits.
+#[derive(Debug, Subcommand)]
+pub enum Deposits {
+    /// List deposits, newest first
+    #[command(after_help = "\
+Examples:
+  creditd deposits list --state confirming
+  creditd deposits list --held
+  creditd deposits list --merchant shop --json")]
+    List {
+        #[command(flatten)]
+        listing: Listing,
+        /// Only this state
+        #[arg(long)]
+        state: Option<StateArg>,
+        /// Only held ones
+        #[arg(long)]
+        held: bool,
+    },
+    /// Keep a deposit from being credited; a credited one is reversed
+    #[command(after_help = "\
+Example:
+  creditd deposits hold dep_1f3c... --reason 'payer asked for it back'
+  creditd deposits hold dep_1f3c... --reason 'payer asked for it back' --apply")]
+    Hold(DepositRepair),
+    /// Let a held deposit be credited
+    Release(DepositRepair),
+}
+
+/// One deposit, and why.
+#[derive(Debug, Args)]
+pub struct DepositRepair {
+    /// The deposit: dep_..., or TXID:VOUT
+    pub id: String,
+    #[command(flatten)]
+    /// Reason and `--apply`.
+    pub repair: Repair,
+}
+
+/// The states of a deposit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)] // The words are those of the state table.
+pub enum StateArg {
+    Seen,
+    Confirming,
+    Credited,
+    Evicted,
+    Replaced,
+    Orphaned,
+    Failed,
+}
+
+/// Chains.
+#[derive(Debug, Subcommand)]
+pub enum Chain {
+    /// Where each chain stands, and why it waits if it does
+    Status,
+    /// Accept a reorg that is deeper than the window
+    #[command(after_help = "\
+First without --apply: it lists what would be reversed. With --apply the daemon goes back to the block at that height
+as soon as the node is on it, and reads on from there.
+
+Example:
+  creditd chain accept-reorg --fork 840000 --reason 'node follows the right branch' --apply")]
+    AcceptReorg {
+        /// The last height that both branches share
+        #[arg(long, value_name = "HEIGHT")]
+        fork: u64,
+        #[command(flatten)]
+        chain: ChainArg,
+        #[command(flatten)]
+        repair: Repair,
+    },
+}
+
+/// Which chain.
+#[derive(Clone, Debug, Args)]
+pub struct ChainArg {
+    /// The chain's alias [needed only where the config has several]
+    #[arg(long, value_name = "ALIAS")]
+    pub chain: Option<String>,
+}
+
+/// Common to everything that changes what was decided before: dry unless `--apply`, and never without a reason.
+#[derive(Clone, Debug, Args)]
+pub struct Repair {
+    /// Why; kept in the audit
+    #[arg(long, value_name = "TEXT")]
+    pub reason: String,
+    /// Do it; without this it is only shown what would be done
+    #[arg(long)]
+    pub apply: bool,
+}
+
+/// A page of a list.
+#[derive(Clone, Debug, Args)]
+pub struct Page {
+    /// At most so many
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub limit: u32,
+    /// Go on after the last line of the page before: its position, as printed there
+    #[arg(long, value_name = "POSITION")]
+    pub after: Option<i64>,
+}
+
+/// A filtered page of deposits or credits.
+#[derive(Clone, Debug, Args)]
+pub struct Listing {
+    /// Only this merchant
+    #[arg(long, value_name = "SLUG")]
+    pub merchant: Option<String>,
+    /// The chain.
+    #[command(flatten)]
+    pub chain: ChainArg,
+    /// The page.
+    #[command(flatten)]
+    pub page: Page,
+    /// Comma-separated values with a header line
+    #[arg(long, conflicts_with = "json")]
+    pub csv: bool,
+}

@@ -1,0 +1,257 @@
+//! The settings: read once, checked once, trusted afterwards. `default.toml` beside this file is their documentation;
+//! [`Config::load`] finds and reads a file and reports all of its faults together.
+
+mod read;
+mod secret;
+mod section;
+
+pub use secret::{Secret, SecretError, SecretFile};
+pub use section::Fault;
+
+use crate::address::Network;
+use crate::rules::policy::Policy;
+use crate::rules::{BlockHash, ChainId};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use thiserror::Error;
+
+/// The commented file that `creditd init` writes.
+pub const DEFAULT_TOML: &str = include_str!("default.toml");
+
+/// Where a config is looked for when no path is given.
+pub const PLACES: [&str; 2] = ["creditd.toml", "/etc/creditd/creditd.toml"];
+
+/// All settings, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The file they came from.
+    pub file: PathBuf,
+    /// The database file.
+    pub database: PathBuf,
+    /// How to log.
+    pub log: LogConfig,
+    /// The Bitcoin chains, at least one.
+    pub bitcoin: Vec<BitcoinChain>,
+    /// Merchants that differ from the defaults.
+    pub merchants: Vec<MerchantConfig>,
+}
+
+/// How to log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// Text or JSON.
+    pub format: LogFormat,
+    /// The least important level that is written.
+    pub level: tracing::Level,
+}
+
+/// The form of a log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people and journald.
+    Text,
+    /// One JSON object per line, for collectors.
+    Json,
+}
+
+/// One Bitcoin chain and the node that tells us of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BitcoinChain {
+    /// Short name for people.
+    pub alias: String,
+    /// The network.
+    pub network: Network,
+    /// Tells apart chains that share a genesis block.
+    pub instance: Option<String>,
+    /// The network's genesis block.
+    pub genesis: BlockHash,
+    /// The identity, from genesis and instance; never from the alias.
+    pub chain: ChainId,
+    /// The node's RPC, `http://HOST:PORT` without a slash at the end.
+    pub rpc_url: String,
+    /// How to log in there.
+    pub auth: RpcAuth,
+    /// The first height that is read, decided once.
+    pub start: Start,
+    /// Blocks that the node must have: the network's own and the operator's.
+    pub checkpoints: Vec<Checkpoint>,
+    /// How often the node's tip is asked for.
+    pub poll: Duration,
+    /// How often the node's mempool is listed.
+    pub mempool: Duration,
+    /// How long a transaction must be missing from applied mempool lists before it counts as evicted.
+    pub evict_after: Duration,
+    /// How many blocks a reorg may disconnect.
+    pub reorg_window: u64,
+    /// A node whose tip is older counts as syncing; `None` = any age will do.
+    pub tip_age_max: Option<Duration>,
+    /// The asset's short name for people.
+    pub symbol: String,
+    /// How deep a payment must be.
+    pub policy: Policy,
+}
+
+/// How to log in at a Bitcoin node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RpcAuth {
+    /// The file that bitcoind writes anew at every start.
+    Cookie(SecretFile),
+    /// `rpcauth` of bitcoin.conf.
+    Password {
+        /// The user name.
+        user: String,
+        /// The file that holds the password.
+        password: SecretFile,
+    },
+}
+
+/// Where a chain that was never followed begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// At the block after the node's tip of that moment.
+    Tip,
+    /// At this height.
+    Height(u64),
+}
+
+/// A block that tells the chain apart from others with the same genesis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Its height.
+    pub height: u64,
+    /// Its hash.
+    pub hash: BlockHash,
+}
+
+/// Settings of one merchant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MerchantConfig {
+    /// The merchant.
+    pub slug: String,
+    /// What the merchant's own transfers are.
+    pub internal: InternalRule,
+}
+
+/// What a transfer between a merchant's own addresses is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum InternalRule {
+    /// Not a deposit, only shown.
+    #[default]
+    Ignore,
+    /// A deposit that waits for the operator.
+    Hold,
+    /// A deposit like any other.
+    Credit,
+}
+
+impl InternalRule {
+    /// The word in the config and the database.
+    pub fn word(self) -> &'static str {
+        match self {
+            InternalRule::Ignore => "ignore",
+            InternalRule::Hold => "hold",
+            InternalRule::Credit => "credit",
+        }
+    }
+
+    fn from_word(word: &str) -> Option<InternalRule> {
+        [InternalRule::Ignore, InternalRule::Hold, InternalRule::Credit]
+            .into_iter()
+            .find(|rule| rule.word() == word)
+    }
+}
+
+/// Why there are no settings.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// No path was given and none of the usual places has a file.
+    #[error(
+        "no config file: looked for {} and {}; `creditd init` writes one, --config or $CREDITD_CONFIG names another",
+        PLACES[0], PLACES[1]
+    )]
+    NotFound,
+    /// The file cannot be read.
+    #[error("read config {}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// The reason.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is wrong in these places.
+    #[error("{}", list_faults(file, faults))]
+    Faulty {
+        /// The file.
+        file: PathBuf,
+        /// Everything that is wrong with it.
+        faults: Vec<Fault>,
+    },
+}
+
+fn list_faults(file: &Path, faults: &[Fault]) -> String {
+    let count = match faults.len() {
+        1 => "1 fault".to_owned(),
+        count => format!("{count} faults"),
+    };
+    let mut text = format!("config {} has {count}", file.display());
+    for fault in faults {
+        text.push_str("\n  ");
+        text.push_str(&fault.to_string());
+    }
+    text
+}
+
+impl Config {
+    /// Reads the file at `path`, or the first one of [`PLACES`].
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
+        let file = match path {
+            Some(path) => path.to_owned(),
+            None => PLACES
+                .iter()
+                .map(PathBuf::from)
+                .find(|place| place.exists())
+                .ok_or(ConfigError::NotFound)?,
+        };
+        match std::fs::read_to_string(&file) {
+            Ok(text) => Config::parse(&file, &text),
+            Err(source) => Err(ConfigError::Unreadable { file, source }),
+        }
+    }
+
+    /// Checks the text of a config; paths in it are relative to the folder of `file`.
+    ///
+    /// # Errors
+    /// [`ConfigError::Faulty`] with every fault of the text.
+    pub fn parse(file: &Path, text: &str) -> Result<Config, ConfigError> {
+        read::config(file, text).map_err(|faults| ConfigError::Faulty {
+            file: file.to_owned(),
+            faults,
+        })
+    }
+
+    /// The chain of that alias.
+    pub fn chain(&self, alias: &str) -> Option<&BitcoinChain> {
+        self.bitcoin.iter().find(|chain| chain.alias == alias)
+    }
+
+    /// What own transfers of a merchant are.
+    pub fn internal_rule(&self, slug: &str) -> InternalRule {
+        self.merchants
+            .iter()
+            .find(|merchant| merchant.slug == slug)
+            .map_or_else(InternalRule::default, |merchant| merchant.internal)
+    }
+}
+
+/// Names of merchants, chains and instances: 1 to 32 of a-z, 0-9 and `-`, not beginning or ending with `-`.
+pub fn is_name(text: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=32).contains(&text.len())
+        && text.bytes().all(is_letter)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}

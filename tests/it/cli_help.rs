@@ -1,0 +1,169 @@
+//! The command line before any chain: help, exit codes, where the config is found.
+
+use assert_cmd::Command;
+use tempfile::TempDir;
+
+/// creditd in a folder of its own, with nothing of ours in the environment.
+fn creditd(folder: &TempDir) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_creditd"));
+    command
+        .current_dir(folder.path())
+        .env_remove("CREDITD_CONFIG")
+        .env_remove("CREDENTIALS_DIRECTORY");
+    command
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+#[track_caller]
+fn answer(command: &mut Command, code: i32) -> (String, String) {
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "stdout: {stdout}\nstderr: {stderr}"
+    );
+    (stdout, stderr)
+}
+
+const COMMANDS: &[&[&str]] = &[
+    &["init"],
+    &["check"],
+    &["run"],
+    &["watch", "add"],
+    &["watch", "own"],
+    &["watch", "list"],
+    &["watch", "import"],
+    &["tx"],
+    &["deposits", "list"],
+    &["deposits", "hold"],
+    &["deposits", "release"],
+    &["credits"],
+    &["balances"],
+    &["chain", "status"],
+    &["chain", "accept-reorg"],
+    &["rescan"],
+    &["backup"],
+    &["completions"],
+    &["man"],
+];
+
+#[test]
+fn every_command_is_in_the_help_and_has_its_own() {
+    let folder = folder();
+    let (help, _) = answer(creditd(&folder).arg("--help"), 0);
+    for path in COMMANDS {
+        assert!(
+            help.contains(&format!("  {} ", path[0])),
+            "{} in:\n{help}",
+            path[0]
+        );
+        answer(creditd(&folder).args(*path).arg("--help"), 0);
+    }
+    assert!(help.contains("Exit codes: 0 done, 1 found a problem, 2 could not run."));
+}
+
+#[test]
+fn what_cannot_run_ends_with_2_and_a_next_step() {
+    let folder = folder();
+    answer(&mut creditd(&folder), 2);
+    answer(creditd(&folder).arg("fly"), 2);
+    let (stdout, stderr) = answer(creditd(&folder).arg("balances"), 2);
+    assert_eq!(stdout, "");
+    assert!(
+        stderr.starts_with("creditd: no config file: looked for creditd.toml and /etc/"),
+        "{stderr}"
+    );
+    assert!(stderr.ends_with("  next: creditd init\n"), "{stderr}");
+    let (_, stderr) = answer(creditd(&folder).args(["balances", "--config", "gone.toml"]), 2);
+    assert!(
+        stderr.contains("read config gone.toml\n  because: No such file"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn repairs_need_a_reason() {
+    let folder = folder();
+    for args in [
+        &["deposits", "hold", "dep_1"][..],
+        &["deposits", "release", "dep_1"],
+        &["chain", "accept-reorg", "--fork", "5"],
+        &["rescan", "--from", "5"],
+    ] {
+        let (_, stderr) = answer(creditd(&folder).args(args), 2);
+        assert!(stderr.contains("--reason <TEXT>"), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
+fn init_writes_the_documentation_once() {
+    let folder = folder();
+    let (stdout, _) = answer(creditd(&folder).arg("init"), 0);
+    assert_eq!(stdout, "wrote creditd.toml; edit it, then `creditd check`\n");
+    let written = std::fs::read_to_string(folder.path().join("creditd.toml")).unwrap();
+    assert_eq!(written, creditd::config::DEFAULT_TOML);
+    let (_, stderr) = answer(creditd(&folder).arg("init"), 2);
+    assert!(
+        stderr.contains("write creditd.toml\n  because: File exists"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn the_config_is_found_by_flag_environment_and_folder() {
+    let folder = folder();
+    let good = |chain: &str| {
+        creditd::config::DEFAULT_TOML.replace("alias = \"btc\"", &format!("alias = \"{chain}\""))
+    };
+    for (file, alias) in [
+        ("creditd.toml", "here"),
+        ("env.toml", "env"),
+        ("flag.toml", "flag"),
+    ] {
+        std::fs::write(folder.path().join(file), good(alias)).unwrap();
+    }
+    let check = |command: &mut Command| answer(command.arg("check"), 0).0;
+    assert!(check(&mut creditd(&folder)).contains("chain here: "));
+    assert!(check(creditd(&folder).env("CREDITD_CONFIG", "env.toml")).contains("chain env: "));
+    let both = check(
+        creditd(&folder)
+            .env("CREDITD_CONFIG", "env.toml")
+            .args(["--config", "flag.toml"]),
+    );
+    assert!(both.contains("chain flag: "), "{both}");
+}
+
+#[test]
+fn all_faults_of_a_config_are_printed() {
+    let folder = folder();
+    let bad = creditd::config::DEFAULT_TOML
+        .replace("network = \"main\"", "network = \"mian\"")
+        .replace("\nconfirmations = 6", "\nconfirmations = 0");
+    std::fs::write(folder.path().join("creditd.toml"), bad).unwrap();
+    let (_, stderr) = answer(creditd(&folder).arg("check"), 2);
+    assert!(
+        stderr.starts_with("creditd: config creditd.toml has 2 faults\n  line "),
+        "{stderr}"
+    );
+    assert!(stderr.contains("bitcoin[0].network: found \"mian\""), "{stderr}");
+    assert!(
+        stderr.contains("bitcoin[0].policy[0].confirmations: found 0"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn completions_and_manual_page_are_made() {
+    let folder = folder();
+    for shell in ["bash", "zsh", "fish"] {
+        let (script, _) = answer(creditd(&folder).args(["completions", shell]), 0);
+        assert!(script.contains("accept-reorg"), "{shell}");
+    }
+    let (page, _) = answer(creditd(&folder).arg("man"), 0);
+    assert!(page.contains(".TH creditd"), "{page}");
+}
