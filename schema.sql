@@ -41,8 +41,6 @@ CREATE TABLE chains (
     state           TEXT NOT NULL DEFAULT 'starting',            -- the follower's named state
     state_reason    TEXT NOT NULL DEFAULT '',
     state_since     INTEGER NOT NULL DEFAULT 0,
-    -- counts halts and resumes; sequence of the chain's events
-    state_changes   INTEGER NOT NULL DEFAULT 0,
     -- what the node last said, for `chain status`
     node_tip_height INTEGER,
     node_seen_at    INTEGER

@@ -1,7 +1,7 @@
 //! Bitcoin addresses, text to script and back. Scripts are what is stored and compared; an address is only how people
 //! write one, so every spelling of it becomes the same bytes here and nothing else in creditd compares addresses.
 
-use crate::rules::Script;
+use crate::rules::{BlockHash, Script};
 use bitcoincore_rpc::bitcoin::base58;
 use bitcoincore_rpc::bitcoin::bech32::primitives::decode::SegwitHrpstringError;
 use bitcoincore_rpc::bitcoin::bech32::primitives::decode::{CharError, UncheckedHrpstringError};
@@ -43,6 +43,24 @@ impl Network {
     /// The network of that name.
     pub fn from_name(name: &str) -> Option<Network> {
         Network::ALL.into_iter().find(|network| network.name() == name)
+    }
+
+    /// The hash of the network's first block, as nodes print it. Own signets share that of the default one.
+    pub fn genesis_hex(self) -> &'static str {
+        match self {
+            Network::Main => "000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f",
+            Network::Testnet4 => "00000000da84f2bafbbc53dee25a72ae507ff4914b867c565be350b0da8bf043",
+            Network::Signet => "00000008819873e925422c1ff0f99f7cc9bbb232af63a077a480a3633bee1ef6",
+            Network::Regtest => "0f9188f13cb7b2c71f2a335e3a4fc328bf5beb436012afca590b1a11466e2206",
+        }
+    }
+
+    /// The network of a genesis block.
+    pub fn of_genesis(genesis: &BlockHash) -> Option<Network> {
+        let text = genesis.to_string();
+        Network::ALL
+            .into_iter()
+            .find(|network| network.genesis_hex() == text)
     }
 
     /// The part before the `1` of its bech32 addresses (BIP 173).

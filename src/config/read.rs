@@ -119,7 +119,7 @@ fn bitcoin(section: &Section<'_>, folder: &Path) -> Option<BitcoinChain> {
     let policy = policy(section, reorg_window);
     section.close();
     let (alias, network, policy) = (alias?, network?, policy?);
-    let genesis = genesis(network)?;
+    let genesis = BlockHash::from_hex(network.genesis_hex())?;
     Some(BitcoinChain {
         alias: alias.to_owned(),
         network,
@@ -341,16 +341,6 @@ fn refuse_twins(sections: &[Section<'_>], chains: &[Option<BitcoinChain>]) {
     }
 }
 
-/// The genesis block of a network, from Bitcoin Core's chain parameters.
-fn genesis(network: Network) -> Option<BlockHash> {
-    BlockHash::from_hex(match network {
-        Network::Main => "000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f",
-        Network::Testnet4 => "00000000da84f2bafbbc53dee25a72ae507ff4914b867c565be350b0da8bf043",
-        Network::Signet => "00000008819873e925422c1ff0f99f7cc9bbb232af63a077a480a3633bee1ef6",
-        Network::Regtest => "0f9188f13cb7b2c71f2a335e3a4fc328bf5beb436012afca590b1a11466e2206",
-    })
-}
-
 /// Blocks that forks with the same genesis do not have.
 fn built_in_checkpoints(network: Network) -> Vec<Checkpoint> {
     let hash = match network {
@@ -412,10 +402,7 @@ mod tests {
                 Network::Regtest => bitcoin::Network::Regtest,
             };
             let block = bitcoin::constants::genesis_block(theirs);
-            assert_eq!(
-                genesis(network).unwrap().to_string(),
-                block.block_hash().to_string()
-            );
+            assert_eq!(network.genesis_hex(), block.block_hash().to_string());
         }
         assert_eq!(built_in_checkpoints(Network::Main).len(), 1);
     }

@@ -3,6 +3,7 @@
 
 pub mod amount;
 pub mod block;
+pub mod chain_state;
 pub mod fork;
 pub mod ids;
 pub mod invariants;

@@ -4,12 +4,26 @@
 
 use rusqlite::Connection;
 
+mod advance;
+mod chains;
+mod codec;
+mod credits;
+mod deposits;
 mod error;
+mod events;
+mod load;
 mod lock;
+mod mempool;
 mod migrate;
 mod open;
+mod txs;
 
+pub use advance::{Advance, Advanced, Terms};
+pub use chains::{ChainKey, ChainRow, NewChain};
+pub use credits::JournalEntry;
+pub use deposits::Deposit;
 pub use error::StoreError;
+pub use mempool::ListApplied;
 pub use open::{Database, OpenMode};
 
 /// A consistent view of the database. Only this module makes one.

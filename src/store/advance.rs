@@ -1,0 +1,491 @@
+//! One step of a chain as one transaction: disconnects down to the fork point, connects up the new branch, then, and
+//! only then, what became of every deposit, and which of them are due. State, journal, audit, events, headers and
+//! cursor move together or not at all.
+
+use super::chains::{ChainKey, ChainRow};
+use super::codec::{int, uint};
+use super::deposits::{Cause, Deposit, Place};
+use super::txs::{Context, Made};
+use super::{StoreError, WriteTx};
+use crate::index;
+use crate::rules::policy::{self, Policy};
+use crate::rules::state::Fact;
+use crate::rules::{Amount, CandidateTx, HeldHeader, ListVersion, Outpoint, ScannedBlock, Script, Txid};
+use rusqlite::params;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+/// What a follower's config says about its chain, as far as the store decides by it.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// How deep a payment of the native coin must be.
+    pub policy: Policy,
+    /// How many blocks below the tip can be undone.
+    pub reorg_window: u64,
+    /// How long a transaction must be absent from applied lists before it counts as evicted.
+    pub evict_after_ms: i64,
+}
+
+/// One step of a chain.
+#[derive(Clone, Debug)]
+pub struct Advance {
+    /// The chain.
+    pub chain: ChainKey,
+    /// The tip that the step starts from: somebody else having moved it is a contradiction.
+    pub from: HeldHeader,
+    /// Disconnect everything above this height first.
+    pub fork_height: Option<u64>,
+    /// The blocks to connect, each on the one before.
+    pub blocks: Vec<ScannedBlock>,
+    /// Nothing above this height is credited: the node knows a better branch that forks there.
+    pub credit_ceiling: Option<u64>,
+}
+
+/// What became of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Advanced {
+    /// Committed.
+    Done {
+        /// The new tip.
+        tip: HeldHeader,
+        /// Outpoints that the index must know from now on.
+        outpoints: Vec<Outpoint>,
+        /// How many credits, reinstatements included, it wrote.
+        credited: u64,
+    },
+    /// A rule added since the blocks were filtered hits one of them: nothing was written, filter again.
+    RulesChanged,
+}
+
+/// What a step carries from its disconnects to its end.
+#[derive(Default)]
+struct Reorg {
+    /// Transactions whose block was disconnected, with that block.
+    left: BTreeMap<i64, HeldHeader>,
+    /// Transactions that a block connected in this step holds.
+    arrived: BTreeSet<i64>,
+}
+
+impl WriteTx<'_> {
+    /// Takes a chain one step on.
+    ///
+    /// # Errors
+    /// `Contradiction` when a block does not follow from the tip; nothing is written then.
+    pub fn advance(&mut self, step: &Advance, terms: &Terms) -> Result<Advanced, StoreError> {
+        let row = self.chain_by_key(step.chain)?;
+        let mut tip = row
+            .cursor
+            .ok_or_else(|| StoreError::Contradiction("this chain has no cursor yet".into()))?;
+        if tip.header.hash != step.from.header.hash {
+            return Err(StoreError::Contradiction(format!(
+                "the tip is {}, not {}",
+                tip.header.hash, step.from.header.hash
+            )));
+        }
+        if self.rules_hit_since(&row, &step.blocks)? {
+            return Ok(Advanced::RulesChanged);
+        }
+        let at = self.context(step.chain)?;
+        let mut reorg = Reorg::default();
+        let mut outpoints = Vec::new();
+        while step.fork_height.is_some_and(|fork| tip.height > fork) {
+            tip = self.disconnect(step.chain, &tip, &mut reorg)?;
+        }
+        for block in &step.blocks {
+            tip = self.connect(&at, &tip, block, terms, &mut reorg, &mut outpoints)?;
+        }
+        self.settle_left(&at, &reorg, terms)?;
+        let credited = self.credit_due(step.chain, &tip, step.credit_ceiling)?;
+        self.cursor_moved(row.id.as_str(), tip.height);
+        Ok(Advanced::Done {
+            tip,
+            outpoints,
+            credited,
+        })
+    }
+
+    /// Was a rule added since these blocks were filtered that hits one of their outputs?
+    fn rules_hit_since(&self, chain: &ChainRow, blocks: &[ScannedBlock]) -> Result<bool, StoreError> {
+        let Some(oldest) = blocks.iter().map(|block| block.version).min() else {
+            return Ok(false);
+        };
+        if oldest >= self.list_version()? {
+            return Ok(false);
+        }
+        let newer: HashSet<u64> = self
+            .scripts_since(chain.key, oldest)?
+            .iter()
+            .map(|s| index::short(&s.0))
+            .collect();
+        Ok(blocks
+            .iter()
+            .any(|block| block.output_shorts.iter().any(|short| newer.contains(short))))
+    }
+
+    /// The scripts of rules newer than a version.
+    pub(super) fn scripts_since(
+        &self,
+        chain: ChainKey,
+        version: ListVersion,
+    ) -> Result<Vec<Script>, StoreError> {
+        let mut statement = self
+            .conn()
+            .prepare_cached("SELECT script FROM addresses WHERE chain = ?1 AND version > ?2")?;
+        let rows = statement.query_map(params![chain.0, version.0], |row| row.get(0))?;
+        Ok(rows.collect::<Result<Vec<Script>, _>>()?)
+    }
+
+    fn disconnect(
+        &mut self,
+        chain: ChainKey,
+        tip: &HeldHeader,
+        reorg: &mut Reorg,
+    ) -> Result<HeldHeader, StoreError> {
+        let below = tip
+            .height
+            .checked_sub(1)
+            .map(|height| self.held(chain, height))
+            .transpose()?;
+        let Some(below) = below.filter(|below| below.header.hash == tip.header.parent) else {
+            return Err(StoreError::Contradiction(format!(
+                "block {} has no parent here",
+                tip.header.hash
+            )));
+        };
+        let height = int(tip.height)?;
+        let mut statement = self
+            .conn()
+            .prepare_cached("SELECT tx FROM inclusions WHERE chain = ?1 AND height = ?2")?;
+        let txs = statement
+            .query_map(params![chain.0, height], |row| row.get(0))?
+            .collect::<Result<Vec<i64>, _>>()?;
+        for tx in txs {
+            reorg.left.entry(tx).or_insert(*tip);
+            reorg.arrived.remove(&tx);
+        }
+        self.conn()
+            .prepare_cached("DELETE FROM inclusions WHERE chain = ?1 AND height = ?2")?
+            .execute(params![chain.0, height])?;
+        self.conn()
+            .prepare_cached(
+                "UPDATE outputs SET spent_by = NULL, spent_height = NULL WHERE spent_height = ?2 \
+                 AND tx IN (SELECT id FROM txs WHERE chain = ?1)",
+            )?
+            .execute(params![chain.0, height])?;
+        self.move_cursor(chain, tip.height, below.height)?;
+        self.conn()
+            .prepare_cached("DELETE FROM headers WHERE chain = ?1 AND height = ?2")?
+            .execute(params![chain.0, height])?;
+        Ok(below)
+    }
+
+    fn connect(
+        &mut self,
+        at: &Context,
+        tip: &HeldHeader,
+        block: &ScannedBlock,
+        terms: &Terms,
+        reorg: &mut Reorg,
+        outpoints: &mut Vec<Outpoint>,
+    ) -> Result<HeldHeader, StoreError> {
+        let held = extend(tip, block)?;
+        self.insert_header(at.chain, &held)?;
+        self.move_cursor(at.chain, tip.height, held.height)?;
+        let mut made = Vec::new();
+        for candidate in &block.txs {
+            made.extend(self.connect_tx(at, &held, candidate, reorg, outpoints)?);
+        }
+        self.confirm(&held, made, terms)?;
+        if let Some(below) = held.height.checked_sub(terms.reorg_window + 1) {
+            self.forget_header(at.chain, below)?;
+        }
+        Ok(held)
+    }
+
+    fn connect_tx(
+        &mut self,
+        at: &Context,
+        held: &HeldHeader,
+        candidate: &CandidateTx,
+        reorg: &mut Reorg,
+        outpoints: &mut Vec<Outpoint>,
+    ) -> Result<Vec<Made>, StoreError> {
+        let matched = self.matched(at.chain, candidate, held.height)?;
+        let mut made = Vec::new();
+        if !matched.is_empty() {
+            let recorded = self.record_tx(at, candidate, &matched)?;
+            self.include_tx(at.chain, recorded.tx, held.height)?;
+            reorg.arrived.insert(recorded.tx);
+            remember(candidate, matched.iter().map(|hit| hit.output.vout), outpoints);
+            made = recorded.made;
+        }
+        self.note_spends(at.chain, candidate, Some(held.height))?;
+        self.replace_conflicts(at.chain, candidate, Some(held), &reorg.left)?;
+        Ok(made)
+    }
+
+    pub(super) fn include_tx(&mut self, chain: ChainKey, tx: i64, height: u64) -> Result<(), StoreError> {
+        self.conn()
+            .prepare_cached(
+                "INSERT INTO inclusions (chain, height, tx) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
+            )?
+            .execute(params![chain.0, int(height)?, tx])?;
+        self.conn()
+            .prepare_cached(
+                "UPDATE txs SET is_listed = 0, absent_since = NULL, replaced_by = NULL WHERE id = ?1",
+            )?
+            .execute([tx])?;
+        Ok(())
+    }
+
+    /// Whatever stored transaction in no block conflicts with this one is replaced by it. Those whose block has just
+    /// been disconnected only get the mark: what becomes of them is decided after the last connect.
+    pub(super) fn replace_conflicts(
+        &mut self,
+        chain: ChainKey,
+        candidate: &CandidateTx,
+        held: Option<&HeldHeader>,
+        left: &BTreeMap<i64, HeldHeader>,
+    ) -> Result<(), StoreError> {
+        for loser in self.conflicts_of(chain, &candidate.txid, &candidate.inputs)? {
+            if !self.mark_replaced(loser, &candidate.txid)? || left.contains_key(&loser) {
+                continue;
+            }
+            let words = format!("{} spends an input of it or of an ancestor", candidate.txid);
+            let cause = match held {
+                Some(held) => Cause::block(held.height, held.header.hash, words),
+                None => Cause::other(words),
+            };
+            for mut deposit in self.deposits_of_tx(loser)? {
+                self.move_deposit(&mut deposit, Fact::Conflicted, None, &cause)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the deposits of one block to `confirming`. How deep they must be follows from the sum of each merchant's
+    /// deposits in that block, so the sums come first.
+    pub(super) fn confirm(
+        &mut self,
+        held: &HeldHeader,
+        made: Vec<Made>,
+        terms: &Terms,
+    ) -> Result<(), StoreError> {
+        let sums = self.sums(held.height, &made)?;
+        let cause = Cause::block(
+            held.height,
+            held.header.hash,
+            format!("in block {} at height {}", held.header.hash, held.height),
+        );
+        for Made { mut deposit, hold } in made {
+            let sum = sums
+                .get(&(deposit.merchant_key, deposit.asset_key))
+                .copied()
+                .unwrap_or(deposit.amount);
+            let place = place(held.height, sum, deposit.is_coinbase, &terms.policy)?;
+            self.move_deposit(&mut deposit, Fact::Included, Some(place), &cause)?;
+            if let Some(reason) = hold {
+                self.hold_deposit(&mut deposit, reason, &cause)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sums(&self, height: u64, made: &[Made]) -> Result<BTreeMap<(i64, i64), Amount>, StoreError> {
+        let mut sums: BTreeMap<(i64, i64), Amount> = BTreeMap::new();
+        let Some(chain) = made.first().map(|first| first.deposit.chain) else {
+            return Ok(sums);
+        };
+        let here: BTreeSet<i64> = made.iter().map(|made| made.deposit.output).collect();
+        let mut add = |merchant, asset, amount| -> Result<(), StoreError> {
+            let sum = sums.entry((merchant, asset)).or_default();
+            *sum = sum
+                .checked_add(amount)
+                .ok_or_else(|| StoreError::Corrupt("a block's sum passes 2^256".into()))?;
+            Ok(())
+        };
+        for Made { deposit, .. } in made {
+            add(deposit.merchant_key, deposit.asset_key, deposit.amount)?;
+        }
+        let mut statement = self.conn().prepare_cached(
+            // The join leaves out deposits whose block at this height has just been disconnected.
+            "SELECT d.output, d.merchant, d.asset, o.amount FROM deposits d JOIN outputs o ON o.id = d.output \
+             JOIN inclusions i ON i.chain = d.chain AND i.height = d.height AND i.tx = o.tx \
+             WHERE d.chain = ?1 AND d.height = ?2",
+        )?;
+        let mut rows = statement.query(params![chain.0, int(height)?])?;
+        while let Some(row) = rows.next()? {
+            if !here.contains(&row.get(0)?) {
+                add(row.get(1)?, row.get(2)?, row.get(3)?)?;
+            }
+        }
+        Ok(sums)
+    }
+
+    /// Decides, after the last connect, about every transaction whose block was disconnected.
+    fn settle_left(&mut self, at: &Context, reorg: &Reorg, terms: &Terms) -> Result<(), StoreError> {
+        for (tx, lost) in &reorg.left {
+            if reorg.arrived.contains(tx) {
+                continue;
+            }
+            if let Some(height) = self.included_at(*tx)? {
+                self.return_to(at.chain, *tx, height, terms)?;
+                continue;
+            }
+            let replaced_by = self.replaced_by(*tx)?;
+            let (fact, words) = match replaced_by {
+                Some(by) => (
+                    Fact::BlockLeftReplaced,
+                    format!("block {} left the chain; {by} took its place", lost.header.hash),
+                ),
+                None => (
+                    Fact::BlockLeft,
+                    format!("block {} left the best chain", lost.header.hash),
+                ),
+            };
+            let cause = Cause::block(lost.height, lost.header.hash, words);
+            for mut deposit in self.deposits_of_tx(*tx)? {
+                if deposit.height.is_some() {
+                    self.move_deposit(&mut deposit, fact, None, &cause)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A coinbase that repeats an older txid lost its later block: it is back at the earlier one.
+    fn return_to(&mut self, chain: ChainKey, tx: i64, height: u64, terms: &Terms) -> Result<(), StoreError> {
+        let held = self.held(chain, height)?;
+        let made = self
+            .deposits_of_tx(tx)?
+            .into_iter()
+            .map(|deposit| Made { deposit, hold: None })
+            .collect();
+        self.confirm(&held, made, terms)
+    }
+
+    fn replaced_by(&self, tx: i64) -> Result<Option<Txid>, StoreError> {
+        let by: Option<Option<Txid>> =
+            super::chains::one(self.conn(), "SELECT replaced_by FROM txs WHERE id = ?1", [tx])?;
+        Ok(by.flatten())
+    }
+
+    /// Credits what is due at the tip: everything uncredited whose due height was reached, however long ago.
+    pub(super) fn credit_due(
+        &mut self,
+        chain: ChainKey,
+        tip: &HeldHeader,
+        ceiling: Option<u64>,
+    ) -> Result<u64, StoreError> {
+        let ceiling = int(ceiling.unwrap_or(tip.height))?;
+        let due: Vec<Deposit> = self.deposits_where(
+            "WHERE d.chain = ?1 AND d.state = 'confirming' AND d.held_reason IS NULL AND d.due_height <= ?2 \
+             AND d.height <= ?3 ORDER BY d.due_height, d.output",
+            params![chain.0, int(tip.height)?, ceiling],
+        )?;
+        let credited = due.len() as u64;
+        for mut deposit in due {
+            let due_height = deposit.due_height.unwrap_or_default();
+            let words = format!("the tip is at height {}, it was due at {due_height}", tip.height);
+            let cause = Cause::block(tip.height, tip.header.hash, words);
+            self.move_deposit(&mut deposit, Fact::Due, None, &cause)?;
+        }
+        Ok(credited)
+    }
+
+    /// Recomputes what uncredited deposits need after the policy changed. History stays as it is.
+    pub fn apply_policy(&mut self, chain: ChainKey, terms: &Terms) -> Result<u64, StoreError> {
+        let mut statement = self.conn().prepare_cached(
+            "SELECT DISTINCT height FROM deposits WHERE chain = ?1 AND state = 'confirming' ORDER BY height",
+        )?;
+        let heights = statement
+            .query_map([chain.0], |row| row.get(0))?
+            .collect::<Result<Vec<i64>, _>>()?;
+        let mut changed = 0;
+        for height in heights {
+            let height = uint(height)?;
+            changed += self.reconsider(chain, height, terms)?;
+        }
+        Ok(changed)
+    }
+
+    /// Holds the uncredited deposits of one block against the policy and the sums as they are now.
+    pub(super) fn reconsider(
+        &mut self,
+        chain: ChainKey,
+        height: u64,
+        terms: &Terms,
+    ) -> Result<u64, StoreError> {
+        let deposits = self.deposits_where(
+            "WHERE d.chain = ?1 AND d.height = ?2 ORDER BY d.output",
+            params![chain.0, int(height)?],
+        )?;
+        let made: Vec<Made> = deposits
+            .into_iter()
+            .map(|deposit| Made { deposit, hold: None })
+            .collect();
+        let sums = self.sums(height, &made)?;
+        let mut changed = 0;
+        for Made { mut deposit, .. } in made {
+            let sum = sums
+                .get(&(deposit.merchant_key, deposit.asset_key))
+                .copied()
+                .unwrap_or(deposit.amount);
+            let place = place(height, sum, deposit.is_coinbase, &terms.policy)?;
+            let is_same = (deposit.confirmations, deposit.due_height)
+                == (Some(place.confirmations), Some(place.due_height));
+            if deposit.state == Some(crate::rules::state::State::Confirming) && !is_same {
+                self.set_due(&mut deposit, place.confirmations, place.due_height)?;
+                changed += 1;
+            }
+        }
+        Ok(changed)
+    }
+}
+
+/// The place of a block on our tip.
+fn extend(tip: &HeldHeader, block: &ScannedBlock) -> Result<HeldHeader, StoreError> {
+    if block.header.parent != tip.header.hash {
+        return Err(StoreError::Contradiction(format!(
+            "block {} is on {}, our tip is {}",
+            block.header.hash, block.header.parent, tip.header.hash
+        )));
+    }
+    let chainwork = tip.chainwork.checked_add(block.header.work);
+    let chainwork = chainwork.ok_or_else(|| StoreError::Contradiction("chainwork passes 2^256".into()))?;
+    Ok(HeldHeader {
+        height: tip.height + 1,
+        header: block.header,
+        chainwork,
+    })
+}
+
+fn place(height: u64, sum: Amount, is_coinbase: bool, policy: &Policy) -> Result<Place, StoreError> {
+    let confirmations = policy.required_confirmations(sum);
+    let due_height = policy::due_height(height, confirmations, is_coinbase)
+        .ok_or_else(|| StoreError::Corrupt(format!("no due height from height {height}")))?;
+    Ok(Place {
+        height,
+        confirmations,
+        due_height,
+    })
+}
+
+/// What the index must know of a stored transaction: its inputs and those of its ancestors (whoever spends them
+/// replaces it), and its outputs of ours (whoever spends them moves our coin).
+pub(super) fn remember(
+    candidate: &CandidateTx,
+    vouts: impl Iterator<Item = u64>,
+    outpoints: &mut Vec<Outpoint>,
+) {
+    outpoints.extend(candidate.inputs.iter().copied());
+    outpoints.extend(
+        candidate
+            .ancestors
+            .iter()
+            .flat_map(|ancestor| ancestor.inputs.iter().copied()),
+    );
+    outpoints.extend(vouts.map(|vout| Outpoint {
+        txid: candidate.txid,
+        vout,
+    }));
+}

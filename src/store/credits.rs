@@ -1,0 +1,219 @@
+//! The ledger: the one credit of an outpoint and its journal. Rows are only ever inserted; a second credit of an
+//! outpoint is refused by the table and halts the chain.
+
+use super::chains::one;
+use super::codec::{int, uint};
+use super::deposits::{Cause, Deposit};
+use super::{ReadTx, StoreError, WriteTx};
+use crate::rules::{Amount, BlockHash, ids};
+use rusqlite::params;
+
+/// One line of the books.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalEntry {
+    /// From 1, without gap.
+    pub sequence: u64,
+    /// `credit`, `reversal` or `reinstatement`.
+    pub kind: String,
+    /// Unix milliseconds.
+    pub at: i64,
+    /// The payment's block.
+    pub block_height: u64,
+    /// Its hash.
+    pub block_hash: BlockHash,
+    /// The confirmations that were required.
+    pub confirmations: u32,
+    /// The height at which the credit was due.
+    pub due_height: u64,
+    /// The block at the due height; `None` on a reversal.
+    pub due_hash: Option<BlockHash>,
+    /// Of a reversal: the state it moved to, or `held`.
+    pub reason: String,
+}
+
+/// What a journal entry changes: the entry's place in the books of its credit.
+pub(super) struct Booked {
+    pub credit_id: String,
+    pub entry: JournalEntry,
+    pub net: Amount,
+}
+
+impl ReadTx<'_> {
+    /// The journal of a credit, in order.
+    pub fn journal(&self, credit: &str) -> Result<Vec<JournalEntry>, StoreError> {
+        let mut statement = self.conn().prepare_cached(
+            "SELECT sequence, kind, at, block_height, block_hash, confirmations, due_height, due_hash, reason \
+             FROM journal WHERE credit = ?1 ORDER BY sequence",
+        )?;
+        let mut rows = statement.query([credit])?;
+        let mut entries = Vec::new();
+        while let Some(row) = rows.next()? {
+            entries.push(JournalEntry {
+                sequence: uint(row.get(0)?)?,
+                kind: row.get(1)?,
+                at: row.get(2)?,
+                block_height: uint(row.get(3)?)?,
+                block_hash: row.get(4)?,
+                confirmations: row.get(5)?,
+                due_height: uint(row.get(6)?)?,
+                due_hash: row.get(7)?,
+                reason: row.get(8)?,
+            });
+        }
+        Ok(entries)
+    }
+}
+
+impl WriteTx<'_> {
+    /// Writes the credit, or its reinstatement, of a deposit that has just become `credited`. Everything that makes
+    /// it right is looked at once more here, in the transaction that writes it.
+    pub(super) fn write_credit(&mut self, deposit: &Deposit) -> Result<(), StoreError> {
+        assert!(
+            deposit.held_reason.is_none() && !deposit.amount.is_zero(),
+            "nothing held or empty is credited"
+        );
+        let (height, confirmations, due_height) = placed(deposit)?;
+        let block = self.held(deposit.chain, height)?;
+        // Below the window not every header is kept; a late credit (released hold, edited policy) names the next one.
+        let due = self
+            .header_at_or_above(deposit.chain, due_height)?
+            .ok_or_else(|| {
+                StoreError::Contradiction(format!("{} is credited before its due height", deposit.id))
+            })?;
+        let credit_id = ids::credit_id(&self.chain_by_key(deposit.chain)?.id, &deposit.outpoint);
+        let entries = self.entry_count(&credit_id)?;
+        if entries == 0 {
+            self.insert_credit(&credit_id, deposit)?;
+        }
+        let entry = JournalEntry {
+            sequence: entries + 1,
+            kind: if entries == 0 { "credit" } else { "reinstatement" }.to_owned(),
+            at: self.now_ms(),
+            block_height: height,
+            block_hash: block.header.hash,
+            confirmations,
+            due_height: due.height,
+            due_hash: Some(due.header.hash),
+            reason: String::new(),
+        };
+        self.book(
+            deposit,
+            Booked {
+                credit_id,
+                entry,
+                net: deposit.amount,
+            },
+        )
+    }
+
+    /// Writes the reversal of a deposit that has just stopped being `credited`; `was_at` is where it stood.
+    pub(super) fn write_reversal(
+        &mut self,
+        deposit: &Deposit,
+        was_at: (Option<u64>, Option<u32>, Option<u64>),
+        reason: &str,
+        cause: &Cause,
+    ) -> Result<(), StoreError> {
+        let (Some(height), Some(confirmations), Some(due_height)) = was_at else {
+            return Err(StoreError::Corrupt(format!(
+                "deposit {} was credited without a block",
+                deposit.id
+            )));
+        };
+        let credit_id = ids::credit_id(&self.chain_by_key(deposit.chain)?.id, &deposit.outpoint);
+        let entries = self.entry_count(&credit_id)?;
+        // The lost block's header is gone by now and is named by the cause; a hold finds its block still held.
+        let block_hash = match cause.hash {
+            Some(hash) => hash,
+            None => self.held(deposit.chain, height)?.header.hash,
+        };
+        let entry = JournalEntry {
+            sequence: entries + 1,
+            kind: "reversal".to_owned(),
+            at: self.now_ms(),
+            block_height: height,
+            block_hash,
+            confirmations,
+            due_height,
+            due_hash: None,
+            reason: reason.to_owned(),
+        };
+        self.book(
+            deposit,
+            Booked {
+                credit_id,
+                entry,
+                net: Amount::ZERO,
+            },
+        )
+    }
+
+    fn entry_count(&self, credit_id: &str) -> Result<u64, StoreError> {
+        let count = one::<i64>(
+            self.conn(),
+            "SELECT count(*) FROM journal WHERE credit = ?1",
+            [credit_id],
+        )?;
+        uint(count.unwrap_or_default())
+    }
+
+    fn insert_credit(&mut self, credit_id: &str, deposit: &Deposit) -> Result<(), StoreError> {
+        let now = self.now_ms();
+        // Plain INSERT on purpose: a collision here means that somebody was paid already, and must be loud.
+        self.conn()
+            .prepare_cached(
+                "INSERT INTO credits (id, chain, txid, vout, output, merchant, asset, amount, created_at) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            )?
+            .execute(params![
+                credit_id,
+                deposit.chain.0,
+                deposit.outpoint.txid,
+                int(deposit.outpoint.vout)?,
+                deposit.output,
+                deposit.merchant_key,
+                deposit.asset_key,
+                deposit.amount,
+                now
+            ])
+            .map_err(|error| match StoreError::from(error) {
+                StoreError::Constraint(why) => {
+                    StoreError::Contradiction(format!("{} cannot be credited: {why}", deposit.outpoint))
+                }
+                other => other,
+            })?;
+        Ok(())
+    }
+
+    fn book(&mut self, deposit: &Deposit, booked: Booked) -> Result<(), StoreError> {
+        let entry = &booked.entry;
+        self.conn()
+            .prepare_cached(
+                "INSERT INTO journal (credit, sequence, kind, at, block_height, block_hash, confirmations, due_height, \
+                 due_hash, reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            )?
+            .execute(params![
+                booked.credit_id,
+                int(entry.sequence)?,
+                entry.kind,
+                entry.at,
+                int(entry.block_height)?,
+                entry.block_hash,
+                entry.confirmations,
+                int(entry.due_height)?,
+                entry.due_hash,
+                entry.reason
+            ])?;
+        self.credit_event(deposit, &booked)
+    }
+}
+
+fn placed(deposit: &Deposit) -> Result<(u64, u32, u64), StoreError> {
+    match (deposit.height, deposit.confirmations, deposit.due_height) {
+        (Some(height), Some(confirmations), Some(due_height)) => Ok((height, confirmations, due_height)),
+        _ => Err(StoreError::Corrupt(format!(
+            "deposit {} has no block",
+            deposit.id
+        ))),
+    }
+}

@@ -1,0 +1,232 @@
+//! The outbox: one frozen record per fact, in the transaction of the fact, whether or not anyone listens. Bodies state
+//! absolutes (ids, net, a snapshot), so that a receiver needs no history to end at the right balance.
+
+use super::chains::ChainRow;
+use super::credits::Booked;
+use super::deposits::Deposit;
+use super::{StoreError, WriteTx};
+use crate::address::{self, Network};
+use crate::clock::rfc3339;
+use crate::rules::chain_state::ChainState;
+use crate::rules::state::{Announce, State};
+use crate::rules::{BlockHash, ids};
+use rusqlite::params;
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct Body<'a, D> {
+    r#type: &'a str,
+    timestamp: String,
+    data: D,
+}
+
+#[derive(Serialize)]
+struct CreditData<'a> {
+    credit: &'a str,
+    version: i64,
+    sequence: i64,
+    entry: &'a str,
+    net: String,
+    net_base: String,
+    amount: String,
+    amount_base: String,
+    reason: &'a str,
+    deposit: Snapshot<'a>,
+}
+
+#[derive(Serialize)]
+struct DepositData<'a> {
+    sequence: i64,
+    deposit: Snapshot<'a>,
+}
+
+#[derive(Serialize)]
+struct ChainData<'a> {
+    chain: &'a str,
+    alias: &'a str,
+    sequence: i64,
+    state: &'a str,
+    reason: &'a str,
+}
+
+/// A deposit at the moment of an event.
+#[derive(Serialize)]
+struct Snapshot<'a> {
+    id: &'a str,
+    chain: String,
+    txid: String,
+    vout: u64,
+    address: Option<String>,
+    merchant: &'a str,
+    reference: &'a str,
+    asset: &'a str,
+    symbol: &'a str,
+    amount: String,
+    amount_base: String,
+    origin: &'a str,
+    state: &'a str,
+    block_height: Option<u64>,
+    block_hash: Option<String>,
+    confirmations_required: Option<u32>,
+    due_height: Option<u64>,
+    held: Option<&'a str>,
+    replaced_by: Option<String>,
+    first_seen_at: String,
+}
+
+/// What every event row carries beside its body.
+struct Heading<'a> {
+    subject: &'a str,
+    kind: &'a str,
+    merchant: Option<i64>,
+    is_first_of_its_kind: bool,
+}
+
+impl WriteTx<'_> {
+    /// Writes a deposit's own event.
+    pub(super) fn deposit_event(
+        &mut self,
+        deposit: &Deposit,
+        announce: Option<Announce>,
+    ) -> Result<(), StoreError> {
+        let Some(kind) = announce.and_then(Announce::deposit_event) else {
+            return Ok(());
+        };
+        let sequence = self.next_sequence(&deposit.id)?;
+        let data = DepositData {
+            sequence,
+            deposit: self.snapshot(deposit)?,
+        };
+        let heading = Heading {
+            subject: &deposit.id,
+            kind,
+            merchant: Some(deposit.merchant_key),
+            is_first_of_its_kind: false,
+        };
+        self.write_event(&heading, sequence, data)
+    }
+
+    /// Writes the event of a journal entry.
+    pub(super) fn credit_event(&mut self, deposit: &Deposit, booked: &Booked) -> Result<(), StoreError> {
+        let kind = match booked.entry.kind.as_str() {
+            "credit" => "credit.created",
+            "reinstatement" => "credit.reinstated",
+            _ => "credit.reversed",
+        };
+        let sequence = self.next_sequence(&booked.credit_id)?;
+        let data = CreditData {
+            credit: &booked.credit_id,
+            version: sequence,
+            sequence,
+            entry: &booked.entry.kind,
+            net: booked.net.to_units_string(deposit.decimals),
+            net_base: booked.net.to_string(),
+            amount: deposit.amount.to_units_string(deposit.decimals),
+            amount_base: deposit.amount.to_string(),
+            reason: &booked.entry.reason,
+            deposit: self.snapshot(deposit)?,
+        };
+        let heading = Heading {
+            subject: &booked.credit_id,
+            kind,
+            merchant: Some(deposit.merchant_key),
+            is_first_of_its_kind: kind == "credit.created",
+        };
+        self.write_event(&heading, sequence, data)
+    }
+
+    /// Writes the event of a chain that halts or resumes; operators read it, no merchant does.
+    pub(super) fn chain_event(
+        &mut self,
+        chain: &ChainRow,
+        kind: &str,
+        state: ChainState,
+        reason: &str,
+    ) -> Result<(), StoreError> {
+        let subject = format!("chain:{}", chain.id);
+        let sequence = self.next_sequence(&subject)?;
+        let data = ChainData {
+            chain: chain.id.as_str(),
+            alias: &chain.alias,
+            sequence,
+            state: state.word(),
+            reason,
+        };
+        let heading = Heading {
+            subject: &subject,
+            kind,
+            merchant: None,
+            is_first_of_its_kind: false,
+        };
+        self.write_event(&heading, sequence, data)
+    }
+
+    fn write_event(
+        &mut self,
+        heading: &Heading<'_>,
+        sequence: i64,
+        data: impl Serialize,
+    ) -> Result<(), StoreError> {
+        let now = self.now_ms();
+        let id = if heading.is_first_of_its_kind {
+            ids::first_event_id(heading.subject, heading.kind)
+        } else {
+            ids::event_id(heading.subject, heading.kind, sequence)
+        };
+        let body = Body {
+            r#type: heading.kind,
+            timestamp: rfc3339(now),
+            data,
+        };
+        let body = serde_json::to_string(&body).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        self.conn()
+            .prepare_cached(
+                "INSERT INTO events (id, subject, sequence, type, merchant, at, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            )?
+            .execute(params![id, heading.subject, sequence, heading.kind, heading.merchant, now, body])?;
+        Ok(())
+    }
+
+    /// The next number within a subject: generation * 2^32 + n, so that numbers only rise, restores included.
+    fn next_sequence(&self, subject: &str) -> Result<i64, StoreError> {
+        let last: Option<i64> = self
+            .conn()
+            .prepare_cached("SELECT max(sequence) FROM events WHERE subject = ?1")?
+            .query_row([subject], |row| row.get(0))?;
+        let first = (self.generation()? << 32) + 1;
+        Ok(last.map_or(first, |last| first.max(last + 1)))
+    }
+
+    fn snapshot<'d>(&self, deposit: &'d Deposit) -> Result<Snapshot<'d>, StoreError> {
+        let chain = self.chain_by_key(deposit.chain)?;
+        let block_hash: Option<BlockHash> = match deposit.height {
+            Some(height) => self
+                .header_at(deposit.chain, height)?
+                .map(|held| held.header.hash),
+            None => None,
+        };
+        Ok(Snapshot {
+            id: &deposit.id,
+            chain: chain.id.as_str().to_owned(),
+            txid: deposit.outpoint.txid.to_string(),
+            vout: deposit.outpoint.vout,
+            address: Network::of_genesis(&chain.genesis)
+                .and_then(|network| address::print(network, &deposit.script)),
+            merchant: &deposit.merchant,
+            reference: &deposit.reference,
+            asset: &deposit.asset,
+            symbol: &deposit.symbol,
+            amount: deposit.amount.to_units_string(deposit.decimals),
+            amount_base: deposit.amount.to_string(),
+            origin: &deposit.origin,
+            state: deposit.state.map_or("", State::word),
+            block_height: deposit.height,
+            block_hash: block_hash.map(|hash| hash.to_string()),
+            confirmations_required: deposit.confirmations,
+            due_height: deposit.due_height,
+            held: deposit.held_reason.as_deref(),
+            replaced_by: deposit.replaced_by.map(|txid| txid.to_string()),
+            first_seen_at: rfc3339(deposit.first_seen_at),
+        })
+    }
+}

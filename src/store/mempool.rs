@@ -1,0 +1,194 @@
+//! Applying a mempool list: who is in it is seen, who stays out of it for long is evicted, who conflicts with it is
+//! replaced. A list counts only if it was read at our tip and is newer than the last one.
+
+use super::advance::{Terms, remember};
+use super::chains::ChainKey;
+use super::deposits::Cause;
+use super::txs::{Context, Made};
+use super::{StoreError, WriteTx};
+use crate::rules::state::Fact;
+use crate::rules::{CandidateTx, MempoolList, Outpoint, Txid};
+use rusqlite::{OptionalExtension, params};
+use std::collections::BTreeMap;
+
+/// The longest gap between two applied lists that counts as time under observation: what happened in a longer one,
+/// while nobody looked, evicts nothing.
+const LIST_GAP_MAX_MS: i64 = 30_000;
+
+/// What became of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListApplied {
+    /// Committed; the index must know these outpoints from now on.
+    Done(Vec<Outpoint>),
+    /// Read at another tip than ours, or not newer than the last one: it says nothing.
+    Outdated,
+    /// Rules were added since it was filtered.
+    RulesChanged,
+}
+
+impl WriteTx<'_> {
+    /// Applies a list. `poll` is its number; numbers only rise, restarts included. `is_synced` says whether absence
+    /// from it counts towards eviction.
+    pub fn apply_mempool(
+        &mut self,
+        chain: ChainKey,
+        list: &MempoolList,
+        poll: i64,
+        is_synced: bool,
+        terms: &Terms,
+    ) -> Result<ListApplied, StoreError> {
+        let row = self.chain_by_key(chain)?;
+        let Some(tip) = row
+            .cursor
+            .filter(|tip| tip.header.hash == list.tip && poll > row.mempool_poll)
+        else {
+            return Ok(ListApplied::Outdated);
+        };
+        if list.version < self.list_version()? && !self.scripts_since(chain, list.version)?.is_empty() {
+            return Ok(ListApplied::RulesChanged);
+        }
+        let clock = self.tick_list_clock(chain, poll, is_synced)?;
+        let at = self.context(chain)?;
+        let mut outpoints = Vec::new();
+        for candidate in &list.txs {
+            self.list_tx(&at, candidate, list, tip.height + 1, &mut outpoints)?;
+        }
+        self.note_absences(chain, list, clock)?;
+        if is_synced {
+            self.evict(chain, clock - terms.evict_after_ms)?;
+        }
+        Ok(ListApplied::Done(outpoints))
+    }
+
+    /// Adds the time since the last applied list to the clock that evictions are measured on.
+    fn tick_list_clock(&mut self, chain: ChainKey, poll: i64, is_synced: bool) -> Result<i64, StoreError> {
+        let now = self.now_ms();
+        let (clock, last): (i64, Option<i64>) = self
+            .conn()
+            .prepare_cached("SELECT list_clock_ms, list_applied_at FROM chains WHERE id = ?1")?
+            .query_row([chain.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let gap = last.map_or(0, |last| now.saturating_sub(last).clamp(0, LIST_GAP_MAX_MS));
+        let clock = if is_synced { clock + gap } else { clock };
+        self.conn()
+            .prepare_cached(
+                "UPDATE chains SET mempool_poll = ?2, list_clock_ms = ?3, list_applied_at = ?4 WHERE id = ?1",
+            )?
+            .execute(params![chain.0, poll, clock, now])?;
+        Ok(clock)
+    }
+
+    fn list_tx(
+        &mut self,
+        at: &Context,
+        candidate: &CandidateTx,
+        list: &MempoolList,
+        next_height: u64,
+        outpoints: &mut Vec<Outpoint>,
+    ) -> Result<(), StoreError> {
+        if self.is_listed_unchanged(at.chain, candidate)? {
+            return Ok(());
+        }
+        let matched = self.matched(at.chain, candidate, next_height)?;
+        if !matched.is_empty() {
+            let recorded = self.record_tx(at, candidate, &matched)?;
+            if self.is_included(recorded.tx)? {
+                return Ok(());
+            }
+            self.conn()
+                .prepare_cached(
+                    "UPDATE txs SET is_listed = 1, absent_since = NULL, replaced_by = NULL WHERE id = ?1",
+                )?
+                .execute([recorded.tx])?;
+            remember(candidate, matched.iter().map(|hit| hit.output.vout), outpoints);
+            let cause = Cause::other("in the node's mempool");
+            for Made { mut deposit, hold } in recorded.made {
+                deposit.replaced_by = None;
+                self.move_deposit(&mut deposit, Fact::Listed, None, &cause)?;
+                if let Some(reason) = hold {
+                    self.hold_deposit(&mut deposit, reason, &cause)?;
+                }
+            }
+        }
+        self.note_spends(at.chain, candidate, None)?;
+        self.replace_unlisted(at.chain, candidate, list)
+    }
+
+    /// True for a transaction that an earlier list brought with as many outputs: nothing about it can be new.
+    fn is_listed_unchanged(&self, chain: ChainKey, candidate: &CandidateTx) -> Result<bool, StoreError> {
+        let known: Option<i64> = self
+            .conn()
+            .prepare_cached(
+                "SELECT (SELECT count(*) FROM outputs o WHERE o.tx = t.id) FROM txs t \
+                 WHERE t.chain = ?1 AND t.txid = ?2 AND t.is_listed = 1",
+            )?
+            .query_row(params![chain.0, candidate.txid], |row| row.get(0))
+            .optional()?;
+        Ok(known == Some(candidate.outputs.len() as i64))
+    }
+
+    /// Replaces what conflicts with a listed transaction. A node never lists two that conflict; of a list that does,
+    /// neither replaces the other, or each poll would write the same two events again. For the same reason a loser
+    /// whose replacement is still listed keeps it.
+    fn replace_unlisted(
+        &mut self,
+        chain: ChainKey,
+        candidate: &CandidateTx,
+        list: &MempoolList,
+    ) -> Result<(), StoreError> {
+        for loser in self.conflicts_of(chain, &candidate.txid, &candidate.inputs)? {
+            let (txid, by): (Txid, Option<Txid>) = self
+                .conn()
+                .prepare_cached("SELECT txid, replaced_by FROM txs WHERE id = ?1")?
+                .query_row([loser], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            if list.listed.contains(&txid) || by.is_some_and(|by| list.listed.contains(&by)) {
+                return Ok(());
+            }
+        }
+        self.replace_conflicts(chain, candidate, None, &BTreeMap::new())
+    }
+
+    /// Starts the absence of those that were listed and are not any more.
+    fn note_absences(&mut self, chain: ChainKey, list: &MempoolList, clock: i64) -> Result<(), StoreError> {
+        let mut statement = self
+            .conn()
+            .prepare_cached("SELECT id, txid FROM txs WHERE chain = ?1 AND is_listed = 1")?;
+        let listed = statement
+            .query_map([chain.0], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<Result<Vec<(i64, Txid)>, _>>()?;
+        let mut update = self
+            .conn()
+            .prepare_cached("UPDATE txs SET is_listed = 0, absent_since = ?2 WHERE id = ?1")?;
+        for (tx, txid) in listed {
+            if !list.listed.contains(&txid) {
+                update.execute(params![tx, clock])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn evict(&mut self, chain: ChainKey, absent_since_max: i64) -> Result<(), StoreError> {
+        let mut statement = self.conn().prepare_cached(
+            "SELECT id FROM txs WHERE chain = ?1 AND absent_since IS NOT NULL AND absent_since <= ?2 ORDER BY id",
+        )?;
+        let gone = statement
+            .query_map(params![chain.0, absent_since_max], |row| row.get(0))?
+            .collect::<Result<Vec<i64>, _>>()?;
+        let cause = Cause::other("absent from the node's mempool and from the chain for long");
+        for tx in gone {
+            self.conn()
+                .prepare_cached("UPDATE txs SET absent_since = NULL WHERE id = ?1")?
+                .execute([tx])?;
+            for mut deposit in self.deposits_of_tx(tx)? {
+                if deposit.state == Some(crate::rules::state::State::Seen) {
+                    self.move_deposit(&mut deposit, Fact::Absent, None, &cause)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The number that the next mempool list will carry.
+    pub fn next_poll(&self, chain: ChainKey) -> Result<i64, StoreError> {
+        Ok(self.chain_by_key(chain)?.mempool_poll + 1)
+    }
+}
