@@ -1,5 +1,6 @@
-//! Bitcoin addresses, text to script and back. Scripts are what is stored and compared; an address is only how people
-//! write one, so every spelling of it becomes the same bytes here and nothing else in creditd compares addresses.
+//! Bitcoin addresses, text to script and back. Scripts are what is stored and compared; an address is only
+//! how people write one, so every spelling of it becomes the same bytes here and nothing else in creditd
+//! compares addresses.
 
 use crate::rules::{BlockHash, Script};
 use bitcoincore_rpc::bitcoin::base58;
@@ -45,22 +46,21 @@ impl Network {
         Network::ALL.into_iter().find(|network| network.name() == name)
     }
 
-    /// The hash of the network's first block, as nodes print it. Own signets share that of the default one.
-    pub fn genesis_hex(self) -> &'static str {
-        match self {
-            Network::Main => "000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f",
-            Network::Testnet4 => "00000000da84f2bafbbc53dee25a72ae507ff4914b867c565be350b0da8bf043",
-            Network::Signet => "00000008819873e925422c1ff0f99f7cc9bbb232af63a077a480a3633bee1ef6",
-            Network::Regtest => "0f9188f13cb7b2c71f2a335e3a4fc328bf5beb436012afca590b1a11466e2206",
-        }
+    /// The hash of its first block. All signets share one, and so do all regtests.
+    pub fn genesis(self) -> BlockHash {
+        BlockHash(match self {
+            Network::Main => hex32("000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f"),
+            Network::Testnet4 => hex32("00000000da84f2bafbbc53dee25a72ae507ff4914b867c565be350b0da8bf043"),
+            Network::Signet => hex32("00000008819873e925422c1ff0f99f7cc9bbb232af63a077a480a3633bee1ef6"),
+            Network::Regtest => hex32("0f9188f13cb7b2c71f2a335e3a4fc328bf5beb436012afca590b1a11466e2206"),
+        })
     }
 
-    /// The network of a genesis block.
+    /// The network that begins with this block.
     pub fn of_genesis(genesis: &BlockHash) -> Option<Network> {
-        let text = genesis.to_string();
         Network::ALL
             .into_iter()
-            .find(|network| network.genesis_hex() == text)
+            .find(|network| network.genesis() == *genesis)
     }
 
     /// The part before the `1` of its bech32 addresses (BIP 173).
@@ -87,7 +87,8 @@ impl std::fmt::Display for Network {
     }
 }
 
-/// Why a text is not an address of the network. [`code`](AddressError::code) is stable, the text is for people.
+/// Why a text is not an address of the network. [`code`](AddressError::code) is stable, the text is for
+/// people.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AddressError {
     /// The checksum does not fit: a letter is wrong, missing, or was changed to the other case.
@@ -155,7 +156,8 @@ pub fn print(network: Network, script: &Script) -> Option<String> {
     }
 }
 
-/// What follows for base58 alphabets: `1` is a base58 digit too, so only a prefix that we know makes it bech32.
+/// What follows for base58 alphabets: `1` is a base58 digit too, so only a prefix that we know makes it
+/// bech32.
 fn bech32_prefix(text: &str) -> Option<&'static str> {
     let (prefix, _) = text.split_once('1')?;
     ["bc", "tb", "bcrt"]
@@ -168,7 +170,8 @@ fn parse_segwit(network: Network, prefix: &'static str, text: &str) -> Result<Sc
         SegwitHrpstringError::Unchecked(UncheckedHrpstringError::Char(CharError::MixedCase)) => {
             AddressError::MixedCase
         }
-        // A valid checksum over what no output can be: the wrong checksum kind for the version shows as these too.
+        // A valid checksum over what no output can be: the wrong checksum kind for the version shows as these
+        // too.
         SegwitHrpstringError::InvalidWitnessVersion(_)
         | SegwitHrpstringError::Padding(_)
         | SegwitHrpstringError::WitnessLength(_)
@@ -199,8 +202,8 @@ fn parse_segwit(network: Network, prefix: &'static str, text: &str) -> Result<Sc
 
 fn parse_base58(network: Network, text: &str) -> Result<Script, AddressError> {
     let bytes = base58::decode_check(text).map_err(|error| {
-        // Letters that base58 leaves out (0 O I l), or a length that is no address's: only a text of about the right
-        // length is taken for an address with a mistake in it.
+        // Letters that base58 leaves out (0 O I l), or a length that is no address's: only a text of about
+        // the right length is taken for an address with a mistake in it.
         let is_close = (26..=36).contains(&text.len());
         match error {
             base58::Error::IncorrectChecksum(_) if is_close => AddressError::BadChecksum,
@@ -250,4 +253,22 @@ fn witness_version(opcode: u8) -> Option<u8> {
         0x51..=0x60 => Some(opcode - 0x50),
         _ => None,
     }
+}
+
+/// Reads 64 lower-case hex digits of our own.
+const fn hex32(text: &str) -> [u8; 32] {
+    let text = text.as_bytes();
+    assert!(text.len() == 64, "64 hex digits");
+    let mut bytes = [0; 32];
+    let mut at = 0;
+    while at < 64 {
+        let digit = match text[at] {
+            digit @ b'0'..=b'9' => digit - b'0',
+            digit @ b'a'..=b'f' => digit - b'a' + 10,
+            _ => panic!("a lower-case hex digit"),
+        };
+        bytes[at / 2] = bytes[at / 2] * 16 + digit;
+        at += 1;
+    }
+    bytes
 }

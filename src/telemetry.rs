@@ -1,4 +1,5 @@
-//! Logging and the end of a panicking process. Log lines go to stderr, so that stdout belongs to what a command answers.
+//! Logging and the end of a panicking process. Log lines go to stderr, so that stdout belongs to what a
+//! command answers.
 
 use crate::config::{LogConfig, LogFormat};
 use std::fmt;
@@ -38,7 +39,8 @@ fn is_journald() -> bool {
     std::env::var_os("JOURNAL_STREAM").is_some()
 }
 
-/// Lines for journald: it stamps the time itself, and takes the priority from a `<3>` in front (sd-daemon(3)).
+/// Lines for journald: it stamps the time itself, and takes the priority from a `<3>` in front
+/// (sd-daemon(3)).
 struct Journald {
     line: Format<Full, ()>,
 }
@@ -65,8 +67,8 @@ where
     }
 }
 
-/// Makes a panic in any thread end the process, in every profile: what is half done is rolled back at the next start,
-/// whereas a daemon that lost one of its tasks would look alive. Prints where it happened first.
+/// Makes a panic in any thread end the process, in every profile: what is half done is rolled back at the
+/// next start, whereas a daemon that lost one of its tasks would look alive. Prints where it happened first.
 pub fn install_panic_hook() {
     std::panic::set_hook(Box::new(|panic| {
         let trace = std::backtrace::Backtrace::capture();

@@ -68,8 +68,8 @@ Stop it with Ctrl-C or SIGTERM; a kill at any moment loses nothing either.")]
 
     /// The whole story of one transaction
     #[command(after_help = "\
-Shows each of our outputs in it: state, block, depth and what is still missing, each change with its cause and time,
-the credit with its journal, and the events.
+Shows each of our outputs in it: state, block, depth and what is still missing, each change with
+its cause and time, the credit with its journal, and the events.
 
 Example:
   creditd tx 4a5e1e4baab89f3a32518a88c31bc87f618f76673e2cc77ab2127b7afdeda33b")]
@@ -113,7 +113,8 @@ Examples:
     ///
     /// The running daemon works it off beside the tip. Reading again never credits again.
     #[command(after_help = "\
-A watched address counts from the block after it was added. To find older payments to it, name it with --backfill:
+A watched address counts from the block after it was added. To find older payments to it, name it
+with --backfill:
 
   creditd rescan --from 840000 --backfill bc1q... --reason 'moved from the old shop'
   creditd rescan --from 840000 --backfill bc1q... --reason 'moved from the old shop' --apply")]
@@ -132,7 +133,8 @@ A watched address counts from the block after it was added. To find older paymen
 
     /// Copy the database while the daemon runs
     ///
-    /// The copy is written under a temporary name and renamed when it is whole. Never copy the database with cp.
+    /// The copy is written under a temporary name and renamed when it is whole. Never copy the database with
+    /// cp.
     Backup {
         /// The new file; must not exist
         file: PathBuf,
@@ -159,8 +161,8 @@ Example:
 pub enum Watch {
     /// Watch an address: payments to it are deposits of the merchant
     #[command(after_help = "\
-Works before the daemon's first start and while it runs. Payments count from the next block on; for older ones see
-`creditd rescan --help`. Watching the same address again changes nothing.
+Works before the daemon's first start and while it runs. Payments count from the next block on;
+for older ones see `creditd rescan --help`. Watching the same address again changes nothing.
 
 Example:
   creditd watch add bc1qw508d6qejxtdg4y5r3zarvary0c5xw7kv8f3t4 --merchant shop --reference order-1")]
@@ -182,8 +184,8 @@ Example:
 
     /// Watch many addresses, one per line
     #[command(after_help = "\
-A line is an address, or address,merchant, or address,merchant,reference; a header line is allowed. Lines with faults
-are listed by number and the others are taken. Running it again changes nothing.
+A line is an address, or address,merchant, or address,merchant,reference; a header line is allowed.
+Lines with faults are listed by number and the others are taken. Running it again changes nothing.
 
 Examples:
   creditd watch import addresses.txt --merchant shop
@@ -277,8 +279,8 @@ pub enum Chain {
     Status,
     /// Accept a reorg that is deeper than the window
     #[command(after_help = "\
-First without --apply: it lists what would be reversed. With --apply the daemon goes back to the block at that height
-as soon as the node is on it, and reads on from there.
+First without --apply: it lists what would be reversed. With --apply the daemon goes back to the
+block at that height as soon as the node is on it, and reads on from there.
 
 Example:
   creditd chain accept-reorg --fork 840000 --reason 'node follows the right branch' --apply")]
@@ -301,7 +303,8 @@ pub struct ChainArg {
     pub chain: Option<String>,
 }
 
-/// Common to everything that changes what was decided before: dry unless `--apply`, and never without a reason.
+/// Common to everything that changes what was decided before: dry unless `--apply`, and never without a
+/// reason.
 #[derive(Clone, Debug, Args)]
 pub struct Repair {
     /// Why; kept in the audit
@@ -316,7 +319,7 @@ pub struct Repair {
 #[derive(Clone, Debug, Args)]
 pub struct Page {
     /// At most so many
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit())]
     pub limit: u32,
     /// Go on after the last line of the page before: its position, as printed there
     #[arg(long, value_name = "POSITION")]
@@ -338,4 +341,8 @@ pub struct Listing {
     /// Comma-separated values with a header line
     #[arg(long, conflicts_with = "json")]
     pub csv: bool,
+}
+
+fn limit() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=1_000_000)
 }

@@ -31,7 +31,8 @@ impl Out {
         self.done()
     }
 
-    /// Hands everything to the operating system, whose refusal must not be lost as it would be in a destructor.
+    /// Hands everything to the operating system, whose refusal must not be lost as it would be in a
+    /// destructor.
     pub(super) fn done(&mut self) -> anyhow::Result<Outcome> {
         self.stdout.flush().context("write the answer")?;
         Ok(Outcome::Done)

@@ -1,5 +1,5 @@
-//! The settings: read once, checked once, trusted afterwards. `default.toml` beside this file is their documentation;
-//! [`Config::load`] finds and reads a file and reports all of its faults together.
+//! The settings: read once, checked once, trusted afterwards. `default.toml` beside this file is their
+//! documentation; [`Config::load`] finds and reads a file and reports all of its faults together.
 
 mod read;
 mod secret;
@@ -166,7 +166,8 @@ impl InternalRule {
 pub enum ConfigError {
     /// No path was given and none of the usual places has a file.
     #[error(
-        "no config file: looked for {} and {}; `creditd init` writes one, --config or $CREDITD_CONFIG names another",
+        "no config file: looked for {} and {}; `creditd init` writes one, --config or $CREDITD_CONFIG \
+         names another",
         PLACES[0], PLACES[1]
     )]
     NotFound,

@@ -1,5 +1,5 @@
-//! Secrets and where they are read from. A [`Secret`] prints as `***` everywhere; only [`Secret::reveal`] shows it, so
-//! a search for that word finds every use.
+//! Secrets and where they are read from. A [`Secret`] prints as `***` everywhere; only [`Secret::reveal`]
+//! shows it, so a search for that word finds every use.
 
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -35,8 +35,8 @@ impl std::fmt::Display for Secret {
     }
 }
 
-/// A file that holds a secret. It is read when the secret is used, so that commands which need none run without
-/// permission to read it.
+/// A file that holds a secret. It is read when the secret is used, so that commands which need none run
+/// without permission to read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretFile {
     /// A path.
@@ -69,8 +69,8 @@ pub enum SecretError {
 }
 
 impl SecretFile {
-    /// Reads the text of a config value: `credential:NAME`, or a path that is relative to `folder`. `None` if empty, or
-    /// if the name of the credential is not that of a file.
+    /// Reads the text of a config value: `credential:NAME`, or a path that is relative to `folder`. `None` if
+    /// empty, or if the name of the credential is not that of a file.
     pub(super) fn from_config(text: &str, folder: &Path) -> Option<SecretFile> {
         match text.strip_prefix("credential:") {
             Some(name) if name.is_empty() || name.starts_with('.') || name.contains('/') => None,

@@ -1,4 +1,5 @@
-//! Reading one table of a TOML file key by key, and collecting every fault on the way instead of stopping at the first.
+//! Reading one table of a TOML file key by key, and collecting every fault on the way instead of stopping at
+//! the first.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -71,8 +72,8 @@ impl<'a> Faults<'a> {
     }
 }
 
-/// One table of the file. Every key is asked for by name; [`close`](Section::close) then reports those that nobody
-/// asked for.
+/// One table of the file. Every key is asked for by name; [`close`](Section::close) then reports those that
+/// nobody asked for.
 pub(super) struct Section<'a> {
     table: &'a DeTable<'a>,
     path: String,
@@ -130,7 +131,8 @@ impl<'a> Section<'a> {
         self.table.contains_key(key)
     }
 
-    /// The value of a key, read by `read`; a value that `read` does not take is a fault naming what is `allowed`.
+    /// The value of a key, read by `read`; a value that `read` does not take is a fault naming what is
+    /// `allowed`.
     pub(super) fn optional<T>(
         &self,
         key: &'static str,
@@ -221,7 +223,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Reports every key that was not asked for. Its value is not shown: it may be a secret in the wrong place.
+    /// Reports every key that was not asked for. Its value is not shown: it may be a secret in the wrong
+    /// place.
     pub(super) fn close(&self) {
         let asked = self.asked.borrow();
         for (key, _) in self.table.iter() {
@@ -263,7 +266,8 @@ fn show(value: &DeValue<'_>) -> String {
     }
 }
 
-/// The known key that a misspelt one most likely means: at most two letters off, or one the beginning of the other.
+/// The known key that a misspelt one most likely means: at most two letters off, or one the beginning of the
+/// other.
 fn closest(name: &str, known: &[&'static str]) -> Option<&'static str> {
     let near = known
         .iter()
@@ -276,7 +280,8 @@ fn closest(name: &str, known: &[&'static str]) -> Option<&'static str> {
         .or_else(|| known.iter().find(begins).copied())
 }
 
-/// How many letters must be added, dropped, changed or swapped with their neighbour to get from one to the other.
+/// How many letters must be added, dropped, changed or swapped with their neighbour to get from one to the
+/// other.
 fn distance(from: &str, to: &str) -> usize {
     let (from, to): (Vec<char>, Vec<char>) = (from.chars().take(64).collect(), to.chars().collect());
     let mut rows = vec![vec![0; to.len() + 1]; from.len() + 1];

@@ -1,5 +1,5 @@
-//! When a payment is deep enough to be credited. The number of confirmations follows from the sum of a merchant's
-//! deposits of one asset in one block, so that a large payment cannot be split around its tier.
+//! When a payment is deep enough to be credited. The number of confirmations follows from the sum of a
+//! merchant's deposits of one asset in one block, so that a large payment cannot be split around its tier.
 
 use super::Amount;
 use thiserror::Error;

@@ -1,5 +1,5 @@
-//! Addresses of every kind, in every spelling, on every network. The valid ones are vectors of BIP 173, BIP 350 and
-//! Bitcoin Core, or belong to private key 1.
+//! Addresses of every kind, in every spelling, on every network. The valid ones are vectors of BIP 173, BIP
+//! 350 and Bitcoin Core, or belong to private key 1.
 
 use creditd::address::{AddressError, Network, parse, print};
 
@@ -230,4 +230,22 @@ fn agrees_with_the_bitcoin_crate_on_random_programs() {
             prop_assert_eq!(parse(Network::Regtest, &text), Ok(script));
         }
     });
+}
+
+#[test]
+fn genesis_blocks_are_those_of_the_bitcoin_crate() {
+    use bitcoincore_rpc::bitcoin;
+    for network in Network::ALL {
+        let theirs = match network {
+            Network::Main => bitcoin::Network::Bitcoin,
+            Network::Testnet4 => bitcoin::Network::Testnet4,
+            Network::Signet => bitcoin::Network::Signet,
+            Network::Regtest => bitcoin::Network::Regtest,
+        };
+        let block = bitcoin::constants::genesis_block(theirs);
+        assert_eq!(network.genesis().to_string(), block.block_hash().to_string());
+        assert_eq!(Network::of_genesis(&network.genesis()), Some(network));
+        assert_eq!(Network::from_name(network.name()), Some(network));
+    }
+    assert_eq!(Network::of_genesis(&creditd::rules::BlockHash([0; 32])), None);
 }

@@ -130,22 +130,26 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         "confirmations = 3",
         "",
-        "line 8: bitcoin[0].policy[0].confirmations: missing, allowed: a whole number from 1 to 144 (reorg_window)",
+        "line 8: bitcoin[0].policy[0].confirmations: missing, allowed: a whole number from 1 to 144 \
+         (reorg_window)",
     ),
     (
         "confirmations = 3",
         "confirmations = 0",
-        "line 9: bitcoin[0].policy[0].confirmations: found 0, allowed: a whole number from 1 to 144 (reorg_window)",
+        "line 9: bitcoin[0].policy[0].confirmations: found 0, allowed: a whole number from 1 to 144 \
+         (reorg_window)",
     ),
     (
         "confirmations = 3",
         "confirmations = -1",
-        "line 9: bitcoin[0].policy[0].confirmations: found -1, allowed: a whole number from 1 to 144 (reorg_window)",
+        "line 9: bitcoin[0].policy[0].confirmations: found -1, allowed: a whole number from 1 to 144 \
+         (reorg_window)",
     ),
     (
         "confirmations = 3",
         "confirmations = 3\nbelow = 0.05",
-        "line 10: bitcoin[0].policy[0].below: found 0.05 (not a whole number), allowed: a text of whole units \
+        "line 10: bitcoin[0].policy[0].below: found 0.05 (not a whole number), allowed: a text of whole \
+         units \
              such as \"0.05\"",
     ),
     (
@@ -157,7 +161,8 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         "confirmations = 3",
         "confirmations = 3\nbelow = \"0.05\"",
-        "line 10: bitcoin[0].policy[0].below: the last tier must have no `below`: larger sums would have no tier",
+        "line 10: bitcoin[0].policy[0].below: the last tier must have no `below`: larger sums would have \
+         no tier",
     ),
     (
         "confirmations = 3",
@@ -168,7 +173,8 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         "network = \"regtest\"",
         "network = \"regtst\"",
-        "line 4: bitcoin[0].network: found \"regtst\", allowed: \"main\", \"testnet4\", \"signet\" or \"regtest\"",
+        "line 4: bitcoin[0].network: found \"regtst\", allowed: \"main\", \"testnet4\", \"signet\" or \
+         \"regtest\"",
     ),
     (
         "instance = \"shop-test\"",
@@ -179,7 +185,8 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         "instance = \"shop-test\"",
         "instance = \"Shop Test\"",
-        "line 5: bitcoin[0].instance: found \"Shop Test\", allowed: 1 to 32 of a-z, 0-9 and -, such as \"shop-1\"",
+        "line 5: bitcoin[0].instance: found \"Shop Test\", allowed: 1 to 32 of a-z, 0-9 and -, such as \
+         \"shop-1\"",
     ),
     (
         "network = \"regtest\"",
@@ -189,7 +196,8 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         "rpc_url = \"http://127.0.0.1:18443\"",
         "rpc_url = \"https://127.0.0.1:18443\"",
-        "line 6: bitcoin[0].rpc_url: found \"https://127.0.0.1:18443\", allowed: http://HOST:PORT without user, \
+        "line 6: bitcoin[0].rpc_url: found \"https://127.0.0.1:18443\", allowed: http://HOST:PORT without \
+         user, \
              password, path or query",
     ),
     (
@@ -207,7 +215,8 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         "cookie_file = \"cookie\"",
         "rpc_user = \"creditd\"",
-        "line 2: bitcoin[0].rpc_password_file: missing beside rpc_user, allowed: a path or \"credential:NAME\"",
+        "line 2: bitcoin[0].rpc_password_file: missing beside rpc_user, allowed: a path or \
+         \"credential:NAME\"",
     ),
     (
         "cookie_file = \"cookie\"",
@@ -256,6 +265,36 @@ fn each_fault_names_key_finding_and_remedy() {
 }
 
 #[test]
+fn rpc_urls_are_a_host_and_a_port() {
+    for good in [
+        "http://127.0.0.1:8332",
+        "http://node-1.lan:8332/",
+        "http://[::1]:18443",
+        "http://a_b:1",
+    ] {
+        let config = parse(&SMALL.replace("http://127.0.0.1:18443", good)).unwrap();
+        assert_eq!(config.bitcoin[0].rpc_url, good.trim_end_matches('/'));
+    }
+    for bad in [
+        "",
+        "127.0.0.1:8332",
+        "http://127.0.0.1",
+        "http://:8332",
+        "http://127.0.0.1:0",
+        "http://127.0.0.1:66000",
+        "http://127.0.0.1:8332/wallet/a",
+        "http://127.0.0.1:8332//",
+        "http://127.0.0.1:8332?a",
+        "http://a b:8332",
+        "http://[::1:8332",
+        "ftp://127.0.0.1:8332",
+    ] {
+        let found = faults(&SMALL.replace("http://127.0.0.1:18443", bad));
+        assert!(found[0].contains("rpc_url: found"), "{bad}: {found:?}");
+    }
+}
+
+#[test]
 fn all_faults_are_listed_at_once() {
     let text = SMALL
         .replace("alias = \"btc\"", "alias = \"BTC\"")
@@ -281,7 +320,8 @@ fn a_chain_is_claimed_once_and_an_alias_names_one_chain() {
     assert_eq!(
         faults(&same_chain),
         [
-            "line 13: bitcoin[1].network: bip122:0f9188f13cb7b2c71f2a335e3a4fc328@shop-test is the chain of bitcoin[0] \
+            "line 13: bitcoin[1].network: bip122:0f9188f13cb7b2c71f2a335e3a4fc328@shop-test is the chain \
+             of bitcoin[0] \
           already"
         ]
     );
