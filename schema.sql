@@ -166,8 +166,8 @@ CREATE TABLE deposits (
     dep_id        TEXT NOT NULL UNIQUE,
     merchant      INTEGER NOT NULL REFERENCES merchants (id),
     asset         INTEGER NOT NULL REFERENCES assets (id),
-    state         TEXT NOT NULL CHECK (state IN ('seen', 'confirming', 'credited', 'evicted', 'replaced', 'orphaned',
-                                                 'failed')),
+    state         TEXT NOT NULL CHECK (state IN ('seen', 'confirming', 'credited', 'evicted', 'replaced',
+                                                 'orphaned', 'failed')),
     height        INTEGER,                                       -- of its block, while it has one
     confirmations INTEGER CHECK (confirmations >= 1),            -- N of the policy tier that applies
     -- the tip height at which it may be credited

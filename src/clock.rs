@@ -1,5 +1,5 @@
-//! The one place that reads time and sleeps. Everything else is given a [`Clock`], so that tests and the simulator own
-//! time: under tokio's paused clock [`Clock::simulated`] jumps instead of waiting.
+//! The one place that reads time and sleeps. Everything else is given a [`Clock`], so that tests and the
+//! simulator own time: under tokio's paused clock [`Clock::simulated`] jumps instead of waiting.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;

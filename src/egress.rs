@@ -1,5 +1,5 @@
-//! Everything that leaves the process over HTTP goes through [`Dial`]: names are resolved, connections made and replies
-//! bounded in one place, and a test or the simulator can stand in for the network.
+//! Everything that leaves the process over HTTP goes through [`Dial`]: names are resolved, connections made
+//! and replies bounded in one place, and a test or the simulator can stand in for the network.
 
 use bytes::Bytes;
 use std::error::Error;
@@ -8,6 +8,9 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use thiserror::Error;
+
+/// The one reader of URLs, so that what the config accepts is what is dialled.
+pub use reqwest::Url;
 
 /// One HTTP request.
 #[derive(Clone)]
@@ -90,8 +93,8 @@ pub trait Dial: Send + Sync + 'static {
     /// Sends one request and reads the whole reply.
     fn send(&self, request: HttpRequest) -> impl Future<Output = Result<HttpReply, DialError>> + Send;
 
-    /// Forgets pooled connections, so that the next request dials anew. Called after any error: an answer that comes
-    /// late on an old connection must not be taken for the answer to a newer question.
+    /// Forgets pooled connections, so that the next request dials anew. Called after any error: an answer
+    /// that comes late on an old connection must not be taken for the answer to a newer question.
     fn reset(&self);
 }
 

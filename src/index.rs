@@ -1,6 +1,7 @@
-//! Short hashes in memory of everything that a transaction could touch: watched and own scripts, unspent outputs to
-//! them, and the inputs of stored transactions that are unconfirmed or inside the reorg window. It only says "maybe":
-//! the tables are the truth and every hit is checked there, so a collision costs one look and changes nothing.
+//! Short hashes in memory of everything that a transaction could touch: watched and own scripts, unspent
+//! outputs to them, and the inputs of stored transactions that are unconfirmed or inside the reorg window. It
+//! only says "maybe": the tables are the truth and every hit is checked there, so a collision costs one look
+//! and changes nothing.
 
 use crate::rules::{ListVersion, Outpoint};
 use std::collections::HashSet;

@@ -1,8 +1,9 @@
-//! creditd runs beside a Bitcoin node and EVM nodes, sees every payment to the addresses it watches, follows each one
-//! through confirmations and reorgs, and credits it exactly once in an embedded SQLite ledger.
+//! creditd runs beside a Bitcoin node and EVM nodes, sees every payment to the addresses it watches, follows
+//! each one through confirmations and reorgs, and credits it exactly once in an embedded SQLite ledger.
 //!
-//! Data flows one way: `chain` -> `follow` -> `rules` -> `store`. Start reading at `follow`, which is the loop that
-//! tells the whole story, then [`rules`] for the decisions and [`store`] for what one transaction writes.
+//! Data flows one way: `chain` -> `follow` -> `rules` -> `store`. Start reading at `follow`, which is the
+//! loop that tells the whole story, then [`rules`] for the decisions and [`store`] for what one transaction
+//! writes.
 
 pub mod rules;
 

@@ -1,5 +1,6 @@
-//! Talks to nodes and turns what they say into candidates. It owns the quirks of each node's RPC and knows nothing of
-//! the database: it is given the in-memory [`Index`] to filter against and returns values of [`crate::rules`].
+//! Talks to nodes and turns what they say into candidates. It owns the quirks of each node's RPC and knows
+//! nothing of the database: it is given the in-memory [`Index`] to filter against and returns values of
+//! [`crate::rules`].
 
 pub mod rpc;
 
@@ -37,7 +38,8 @@ pub struct NodeTip {
     pub headers: u64,
     /// The lowest height whose block a pruned node still has.
     pub pruned_below: Option<u64>,
-    /// The fork point of a branch with more work that the node knows but is not on: nothing above is credited.
+    /// The fork point of a branch with more work that the node knows but is not on: nothing above is
+    /// credited.
     pub credit_ceiling: Option<u64>,
 }
 
@@ -89,8 +91,8 @@ pub enum SourceError {
     },
 }
 
-/// One chain as seen through its node or nodes. Nothing is remembered between calls that could change an answer but
-/// the mempool's known transactions, which only save fetches.
+/// One chain as seen through its node or nodes. Nothing is remembered between calls that could change an
+/// answer but the mempool's known transactions, which only save fetches.
 pub trait ChainSource: Send + Sync + 'static {
     /// Asks who the node is and holds it against the config: network, genesis, checkpoints.
     fn identity(&self) -> impl Future<Output = Result<Identity, SourceError>> + Send;
@@ -116,8 +118,8 @@ pub trait ChainSource: Send + Sync + 'static {
         index: &Index,
     ) -> impl Future<Output = Result<ScannedBlock, SourceError>> + Send;
 
-    /// Holds a header against its parent by the rules that need both (on Bitcoin, that difficulty moves only where it
-    /// may: proof of work is worth nothing under a difficulty of the sender's choice). Asks nobody.
+    /// Holds a header against its parent by the rules that need both (on Bitcoin, that difficulty moves only
+    /// where it may: proof of work is worth nothing under a difficulty of the sender's choice). Asks nobody.
     ///
     /// # Errors
     /// [`SourceError::BadBlock`].
@@ -126,11 +128,12 @@ pub trait ChainSource: Send + Sync + 'static {
         Ok(())
     }
 
-    /// The mempool, filtered against the index. `None` where the chain has none, or its tip moved during the listing.
+    /// The mempool, filtered against the index. `None` where the chain has none, or its tip moved during the
+    /// listing.
     fn mempool(&self, index: &Index)
     -> impl Future<Output = Result<Option<MempoolList>, SourceError>> + Send;
 
-    /// Returns when the node's tip is likely another than `tip`, which it told last, or after `span`. Carries no fact;
-    /// with a node that fails it waits for `span`.
+    /// Returns when the node's tip is likely another than `tip`, which it told last, or after `span`. Carries
+    /// no fact; with a node that fails it waits for `span`.
     fn wait(&self, tip: BlockHash, span: Duration) -> impl Future<Output = ()> + Send;
 }

@@ -1,5 +1,5 @@
-//! Unsigned 256-bit integers: money in base units ([`Amount`]) and proof of work ([`Work`]). Neither has an arithmetic
-//! operator, so that no sum can overflow in silence, and no float ever touches either.
+//! Unsigned 256-bit integers: money in base units ([`Amount`]) and proof of work ([`Work`]). Neither has an
+//! arithmetic operator, so that no sum can overflow in silence, and no float ever touches either.
 
 use ruint::aliases::U256;
 use thiserror::Error;
@@ -11,7 +11,8 @@ pub struct Amount(U256);
 /// Why a text is not an amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AmountError {
-    /// Not of the form `0`, `12` or `12.34`: sign, exponent, spaces, separators, leading zeros and `.5` are refused.
+    /// Not of the form `0`, `12` or `12.34`: sign, exponent, spaces, separators, leading zeros and `.5` are
+    /// refused.
     #[error("not a plain decimal number such as 12 or 0.29")]
     Malformed,
     /// More digits after the point than the asset has; rounding would change the amount.
@@ -118,8 +119,8 @@ fn is_canonical_integer(text: &str) -> bool {
     all_digits && (text == "0" || !text.starts_with('0'))
 }
 
-/// Proof of work: of one header, or summed from genesis (`chainwork` of Bitcoin Core's `getblockheader`). On chains
-/// without proof of work it counts blocks, so that more is always better.
+/// Proof of work: of one header, or summed from genesis (`chainwork` of Bitcoin Core's `getblockheader`). On
+/// chains without proof of work it counts blocks, so that more is always better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Work(U256);
 

@@ -1,5 +1,5 @@
-//! What a source reports of a chain: headers, candidates (transactions that touch something of ours), mempool lists.
-//! Sources make these values, the store applies them; neither sees the other.
+//! What a source reports of a chain: headers, candidates (transactions that touch something of ours), mempool
+//! lists. Sources make these values, the store applies them; neither sees the other.
 
 use super::{Amount, BlockHash, ListVersion, Outpoint, Script, Txid, Work};
 use std::collections::BTreeSet;
@@ -16,7 +16,8 @@ pub struct Header {
     pub time_secs: u64,
     /// The work of this one header.
     pub work: Work,
-    /// The compact target (`nBits`) on Bitcoin, 0 elsewhere: kept so that the next header can be held against it.
+    /// The compact target (`nBits`) on Bitcoin, 0 elsewhere: kept so that the next header can be held against
+    /// it.
     pub bits: u32,
 }
 
@@ -40,12 +41,13 @@ pub struct ScannedBlock {
     pub version: ListVersion,
     /// Transactions that pay a watched or own script, or spend an outpoint that we know, in block order.
     pub txs: Vec<CandidateTx>,
-    /// Short hashes (`index::short`) of the scripts of *all* outputs: rules added between filter and commit are tried
-    /// on these.
+    /// Short hashes (`index::short`) of the scripts of *all* outputs: rules added between filter and commit
+    /// are tried on these.
     pub output_shorts: Vec<u64>,
 }
 
-/// A transaction that may concern us. The index works on short hashes, so each hit is checked against the tables.
+/// A transaction that may concern us. The index works on short hashes, so each hit is checked against the
+/// tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CandidateTx {
     /// The transaction.
@@ -56,8 +58,8 @@ pub struct CandidateTx {
     pub inputs: Vec<Prevout>,
     /// The outputs whose script hit the index.
     pub outputs: Vec<CandidateOutput>,
-    /// Its unconfirmed ancestors known at this moment (mempool parents; parents in the same block), with their inputs:
-    /// whoever spends one of those replaces this transaction too.
+    /// Its unconfirmed ancestors known at this moment (mempool parents; parents in the same block), with
+    /// their inputs: whoever spends one of those replaces this transaction too.
     pub ancestors: Vec<Ancestor>,
 }
 
@@ -93,8 +95,8 @@ pub struct MempoolList {
     pub version: ListVersion,
     /// Every listed transaction, ours or not, fetched or not. Absent from here = not in the mempool.
     pub listed: Arc<BTreeSet<Txid>>,
-    /// The listed transactions that touch something of ours, parents before children. One that could not be fetched is
-    /// in `listed` and not here: neither seen nor absent.
+    /// The listed transactions that touch something of ours, parents before children. One that could not be
+    /// fetched is in `listed` and not here: neither seen nor absent.
     pub txs: Vec<CandidateTx>,
     /// True when every listed transaction has been looked at.
     pub is_complete: bool,

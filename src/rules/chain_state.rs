@@ -1,5 +1,5 @@
-//! The named states of a follower. It waits and resumes alone in some, and is halted for an operator in others; the
-//! daemon stays up in each.
+//! The named states of a follower. It waits and resumes alone in some, and is halted for an operator in
+//! others; the daemon stays up in each.
 
 /// What a chain's follower is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

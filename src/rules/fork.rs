@@ -1,5 +1,5 @@
-//! What to do when a node's tip is compared with ours. Truth is the hash at a height: a reorg needs another hash at a
-//! height that we hold *and* a better branch; everything else waits.
+//! What to do when a node's tip is compared with ours. Truth is the hash at a height: a reorg needs another
+//! hash at a height that we hold *and* a better branch; everything else waits.
 
 use super::{BlockHash, Work};
 
@@ -66,8 +66,8 @@ pub fn compare(at: &Comparison) -> ForkStep {
     if at.fork_height == Some(at.node_height) {
         return ForkStep::Behind;
     }
-    // As much work counts only when the same node says that it knows our tip and left it: nodes keep the branch that
-    // they saw first, so an equal branch under an unknown tip may be one that merely lags.
+    // As much work counts only when the same node says that it knows our tip and left it: nodes keep the
+    // branch that they saw first, so an equal branch under an unknown tip may be one that merely lags.
     let is_better = at.node_chainwork > at.our_chainwork
         || (at.node_chainwork == at.our_chainwork && at.our_tip_at_node == OurTipAtNode::Stale);
     match (is_better, at.fork_height) {

@@ -1,5 +1,5 @@
-//! Identity: chains, blocks, transactions, outpoints, and the public ids derived from them. Every public id is a hash
-//! of what it names, so that a rescan or a restored backup derives the same id again.
+//! Identity: chains, blocks, transactions, outpoints, and the public ids derived from them. Every public id
+//! is a hash of what it names, so that a rescan or a restored backup derives the same id again.
 
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
@@ -32,7 +32,8 @@ macro_rules! hash32 {
 }
 
 hash32! {
-    /// A transaction id in display byte order (Bitcoin prints its hashes reversed; this is the printed order).
+    /// A transaction id in display byte order (Bitcoin prints its hashes reversed; this is the printed
+    /// order).
     Txid
 }
 hash32! {
@@ -52,14 +53,15 @@ pub(crate) fn parse_hex32(text: &str) -> Option<[u8; 32]> {
     Some(out)
 }
 
-/// A chain: its CAIP-2 id (`bip122:000000000019d6689c085ae165831e93`), and for chains that anyone can start anew
-/// (regtest, own signets, dev chains) an instance name, written `bip122:0f91...@name`. Never a config name, so that
-/// renaming a chain in the config cannot credit twice.
+/// A chain: its CAIP-2 id (`bip122:000000000019d6689c085ae165831e93`), and for chains that anyone can start
+/// anew (regtest, own signets, dev chains) an instance name, written `bip122:0f91...@name`. Never a config
+/// name, so that renaming a chain in the config cannot credit twice.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChainId(String);
 
 impl ChainId {
-    /// A Bitcoin chain by its genesis block (CAIP-4: the first 32 hex digits), with an instance where one is needed.
+    /// A Bitcoin chain by its genesis block (CAIP-4: the first 32 hex digits), with an instance where one is
+    /// needed.
     pub fn bitcoin(genesis: &BlockHash, instance: Option<&str>) -> ChainId {
         let mut text = format!("bip122:{}", &genesis.to_string()[..32]);
         if let Some(instance) = instance {
@@ -100,12 +102,13 @@ impl std::fmt::Display for ChainId {
     }
 }
 
-/// A `scriptPubKey` (Bitcoin) or the 20 bytes of an account (EVM): what an address stands for, compared as bytes.
+/// A `scriptPubKey` (Bitcoin) or the 20 bytes of an account (EVM): what an address stands for, compared as
+/// bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Script(pub Box<[u8]>);
 
-/// One output of one transaction; with the chain it is the identity of a payment. `vout` is the transaction's own
-/// output number on Bitcoin and a position on EVM chains.
+/// One output of one transaction; with the chain it is the identity of a payment. `vout` is the transaction's
+/// own output number on Bitcoin and a position on EVM chains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Outpoint {
     /// The transaction.
@@ -120,8 +123,8 @@ impl std::fmt::Display for Outpoint {
     }
 }
 
-/// Version of the watch rules of the database: raised by every change to what is watched. A block filtered under an
-/// older version than the table's is tried again before it is committed.
+/// Version of the watch rules of the database: raised by every change to what is watched. A block filtered
+/// under an older version than the table's is tried again before it is committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ListVersion(pub i64);
 
@@ -164,8 +167,8 @@ pub fn event_id(subject: &str, kind: &str, version: i64) -> String {
     )
 }
 
-/// The id of an event that is the first of its kind by nature (`credit.created`): it hashes its subject alone and so
-/// survives a restore, after which version numbers are others.
+/// The id of an event that is the first of its kind by nature (`credit.created`): it hashes its subject alone
+/// and so survives a restore, after which version numbers are others.
 pub fn first_event_id(subject: &str, kind: &str) -> String {
     derive("evt_", &[b"event", subject.as_bytes(), kind.as_bytes()])
 }

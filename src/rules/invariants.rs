@@ -1,5 +1,5 @@
-//! The names of what must always hold. Each is checked by the store's own queries (`store::checks`) and described in
-//! `docs/invariants.md`; tests refer to them by these names.
+//! The names of what must always hold. Each is checked by the store's own queries (`store::checks`) and
+//! described in `docs/invariants.md`; tests refer to them by these names.
 
 /// One property that no step, restart or repeat may break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,5 +1,6 @@
-//! Pure decisions: amounts, ids, the state table, policy, fork steps. No I/O, no async, no clock, no randomness, no
-//! serde and no logging: whatever is decided here can be replayed from its arguments. Start at [`state`].
+//! Pure decisions: amounts, ids, the state table, policy, fork steps. No I/O, no async, no clock, no
+//! randomness, no serde and no logging: whatever is decided here can be replayed from its arguments. Start at
+//! [`state`].
 
 pub mod amount;
 pub mod block;

@@ -1,5 +1,6 @@
-//! The state table of a deposit: one function, [`step`], through which every move goes. A pair that is not listed is
-//! an [`IllegalMove`], never a silent skip; a fact that changes nothing is `Ok(None)`. No state is terminal.
+//! The state table of a deposit: one function, [`step`], through which every move goes. A pair that is not
+//! listed is an [`IllegalMove`], never a silent skip; a fact that changes nothing is `Ok(None)`. No state is
+//! terminal.
 
 use thiserror::Error;
 
@@ -74,7 +75,8 @@ pub enum Fact {
     Absent,
     /// Another transaction spends one of its inputs, or of an unconfirmed ancestor; it is in no block.
     Conflicted,
-    /// After a reorg's connects its block is gone, the new branch does not hold it, and nothing there conflicts.
+    /// After a reorg's connects its block is gone, the new branch does not hold it, and nothing there
+    /// conflicts.
     BlockLeft,
     /// The same, and a transaction of the new branch conflicts.
     BlockLeftReplaced,
@@ -242,8 +244,8 @@ pub fn step(from: Option<State>, is_held: bool, fact: Fact) -> Result<Option<Ste
 mod tests {
     use super::*;
 
-    /// The table as drawn for people, one row per fact: what each state becomes. `.` = nothing changes, `x` = illegal.
-    /// Columns: absent, seen, confirming, credited, evicted, replaced, orphaned, failed.
+    /// The table as drawn for people, one row per fact: what each state becomes. `.` = nothing changes, `x` =
+    /// illegal. Columns: absent, seen, confirming, credited, evicted, replaced, orphaned, failed.
     const DRAWN: &[(Fact, [&str; 8])] = &[
         (
             Fact::Listed,

@@ -1,6 +1,6 @@
-//! One step of a chain as one transaction: disconnects down to the fork point, connects up the new branch, then, and
-//! only then, what became of every deposit, and which of them are due. State, journal, audit, events, headers and
-//! cursor move together or not at all.
+//! One step of a chain as one transaction: disconnects down to the fork point, connects up the new branch,
+//! then, and only then, what became of every deposit, and which of them are due. State, journal, audit,
+//! events, headers and cursor move together or not at all.
 
 use super::chains::{ChainKey, ChainRow};
 use super::codec::{int, uint};
@@ -237,8 +237,8 @@ impl WriteTx<'_> {
         Ok(())
     }
 
-    /// Whatever stored transaction in no block conflicts with this one is replaced by it. Those whose block has just
-    /// been disconnected only get the mark: what becomes of them is decided after the last connect.
+    /// Whatever stored transaction in no block conflicts with this one is replaced by it. Those whose block
+    /// has just been disconnected only get the mark: what becomes of them is decided after the last connect.
     pub(super) fn replace_conflicts(
         &mut self,
         chain: ChainKey,
@@ -262,8 +262,8 @@ impl WriteTx<'_> {
         Ok(())
     }
 
-    /// Moves the deposits of one block to `confirming`. How deep they must be follows from the sum of each merchant's
-    /// deposits in that block, so the sums come first.
+    /// Moves the deposits of one block to `confirming`. How deep they must be follows from the sum of each
+    /// merchant's deposits in that block, so the sums come first.
     pub(super) fn confirm(
         &mut self,
         held: &HeldHeader,
@@ -308,7 +308,8 @@ impl WriteTx<'_> {
         }
         let mut statement = self.conn().prepare_cached(
             // The join leaves out deposits whose block at this height has just been disconnected.
-            "SELECT d.output, d.merchant, d.asset, o.amount FROM deposits d JOIN outputs o ON o.id = d.output \
+            "SELECT d.output, d.merchant, d.asset, o.amount FROM deposits d JOIN outputs o ON o.id = \
+             d.output \
              JOIN inclusions i ON i.chain = d.chain AND i.height = d.height AND i.tx = o.tx \
              WHERE d.chain = ?1 AND d.height = ?2",
         )?;
@@ -470,8 +471,8 @@ fn place(height: u64, sum: Amount, is_coinbase: bool, policy: &Policy) -> Result
     })
 }
 
-/// What the index must know of a stored transaction: its inputs and those of its ancestors (whoever spends them
-/// replaces it), and its outputs of ours (whoever spends them moves our coin).
+/// What the index must know of a stored transaction: its inputs and those of its ancestors (whoever spends
+/// them replaces it), and its outputs of ours (whoever spends them moves our coin).
 pub(super) fn remember(
     candidate: &CandidateTx,
     vouts: impl Iterator<Item = u64>,

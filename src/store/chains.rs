@@ -41,7 +41,8 @@ pub struct ChainRow {
     pub node_seen_at: Option<i64>,
 }
 
-const CHAIN_COLUMNS: &str = "id, caip, genesis, alias, start_height, cursor_height, mempool_poll, list_applied_at, \
+const CHAIN_COLUMNS: &str = "id, caip, genesis, alias, start_height, cursor_height, mempool_poll, \
+ list_applied_at, \
      state, state_reason, state_since, node_tip_height, node_seen_at";
 
 const HEADER_COLUMNS: &str = "height, hash, parent, time_secs, bits, work, chainwork";
@@ -191,7 +192,8 @@ pub struct NewChain {
 }
 
 impl WriteTx<'_> {
-    /// Makes a chain known, or returns it as it is. Alias and symbol follow the config; everything else is pinned.
+    /// Makes a chain known, or returns it as it is. Alias and symbol follow the config; everything else is
+    /// pinned.
     ///
     /// # Errors
     /// `Refused` when the identity is known with another genesis block.
@@ -206,7 +208,8 @@ impl WriteTx<'_> {
             .ok_or_else(|| StoreError::Corrupt("a chain vanished".into()))?;
         if chain.genesis != new.genesis {
             return Err(StoreError::Refused(format!(
-                "{} is known with genesis block {}, the config means {}: give the other chain another instance name",
+                "{} is known with genesis block {}, the config means {}: give the other chain another \
+                 instance name",
                 new.id, chain.genesis, new.genesis
             )));
         }
@@ -225,8 +228,8 @@ impl WriteTx<'_> {
         self.chain_by_key(chain.key)
     }
 
-    /// Sets the cursor of a chain that has none: the block before the first one that is read. Rules added before this
-    /// moment count from the first block.
+    /// Sets the cursor of a chain that has none: the block before the first one that is read. Rules added
+    /// before this moment count from the first block.
     pub fn anchor(&mut self, chain: ChainKey, at: &HeldHeader) -> Result<(), StoreError> {
         let start = int(at.height + 1)?;
         self.insert_header(chain, at)?;
@@ -268,8 +271,8 @@ impl WriteTx<'_> {
         Ok(())
     }
 
-    /// Moves the cursor from one height to the next or to the one before; both are named so that two writers cannot
-    /// both believe that they moved it.
+    /// Moves the cursor from one height to the next or to the one before; both are named so that two writers
+    /// cannot both believe that they moved it.
     pub(super) fn move_cursor(&mut self, chain: ChainKey, from: u64, to: u64) -> Result<(), StoreError> {
         let changed = self
             .conn()
@@ -292,8 +295,8 @@ impl WriteTx<'_> {
         Ok(())
     }
 
-    /// Records the follower's named state. Entering or leaving a halt writes its event; the same state again, with
-    /// the same reason, is nothing.
+    /// Records the follower's named state. Entering or leaving a halt writes its event; the same state again,
+    /// with the same reason, is nothing.
     pub fn set_chain_state(
         &mut self,
         chain: ChainKey,
@@ -340,7 +343,8 @@ impl WriteTx<'_> {
         let now = self.now_ms();
         self.conn()
             .prepare_cached(
-                "INSERT INTO audit (at, chain, action, from_state, to_state, cause) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                "INSERT INTO audit (at, chain, action, from_state, to_state, cause) VALUES (?1, ?2, ?3, ?4, \
+                 ?5, ?6)",
             )?
             .execute(params![now, chain.0, action, from, to, cause])?;
         Ok(())
@@ -352,8 +356,8 @@ impl WriteTx<'_> {
             .ok_or_else(|| StoreError::Contradiction(format!("no header is held at height {height}")))
     }
 
-    /// Forgets the header at a height below the window, unless it must be kept for ever: every 144th, those of blocks
-    /// with an output of ours, and those at a due height (a late credit names them).
+    /// Forgets the header at a height below the window, unless it must be kept for ever: every 144th, those
+    /// of blocks with an output of ours, and those at a due height (a late credit names them).
     pub(super) fn forget_header(&mut self, chain: ChainKey, height: u64) -> Result<(), StoreError> {
         if height % 144 == 0 {
             return Ok(());

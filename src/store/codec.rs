@@ -1,5 +1,5 @@
-//! How our types stand in the database: hashes and scripts as BLOBs, amounts as decimal TEXT, states as their words.
-//! What is read back is checked: a stored value that is none of ours is an error, never a default.
+//! How our types stand in the database: hashes and scripts as BLOBs, amounts as decimal TEXT, states as their
+//! words. What is read back is checked: a stored value that is none of ours is an error, never a default.
 
 use super::StoreError;
 use crate::rules::state::State;

@@ -1,5 +1,5 @@
-//! The ledger: the one credit of an outpoint and its journal. Rows are only ever inserted; a second credit of an
-//! outpoint is refused by the table and halts the chain.
+//! The ledger: the one credit of an outpoint and its journal. Rows are only ever inserted; a second credit of
+//! an outpoint is refused by the table and halts the chain.
 
 use super::chains::one;
 use super::codec::{int, uint};
@@ -42,7 +42,8 @@ impl ReadTx<'_> {
     /// The journal of a credit, in order.
     pub fn journal(&self, credit: &str) -> Result<Vec<JournalEntry>, StoreError> {
         let mut statement = self.conn().prepare_cached(
-            "SELECT sequence, kind, at, block_height, block_hash, confirmations, due_height, due_hash, reason \
+            "SELECT sequence, kind, at, block_height, block_hash, confirmations, due_height, due_hash, \
+             reason \
              FROM journal WHERE credit = ?1 ORDER BY sequence",
         )?;
         let mut rows = statement.query([credit])?;
@@ -65,8 +66,8 @@ impl ReadTx<'_> {
 }
 
 impl WriteTx<'_> {
-    /// Writes the credit, or its reinstatement, of a deposit that has just become `credited`. Everything that makes
-    /// it right is looked at once more here, in the transaction that writes it.
+    /// Writes the credit, or its reinstatement, of a deposit that has just become `credited`. Everything that
+    /// makes it right is looked at once more here, in the transaction that writes it.
     pub(super) fn write_credit(&mut self, deposit: &Deposit) -> Result<(), StoreError> {
         assert!(
             deposit.held_reason.is_none() && !deposit.amount.is_zero(),
@@ -74,7 +75,8 @@ impl WriteTx<'_> {
         );
         let (height, confirmations, due_height) = placed(deposit)?;
         let block = self.held(deposit.chain, height)?;
-        // Below the window not every header is kept; a late credit (released hold, edited policy) names the next one.
+        // Below the window not every header is kept; a late credit (released hold, edited policy) names the
+        // next one.
         let due = self
             .header_at_or_above(deposit.chain, due_height)?
             .ok_or_else(|| {
@@ -122,7 +124,8 @@ impl WriteTx<'_> {
         };
         let credit_id = ids::credit_id(&self.chain_by_key(deposit.chain)?.id, &deposit.outpoint);
         let entries = self.entry_count(&credit_id)?;
-        // The lost block's header is gone by now and is named by the cause; a hold finds its block still held.
+        // The lost block's header is gone by now and is named by the cause; a hold finds its block still
+        // held.
         let block_hash = match cause.hash {
             Some(hash) => hash,
             None => self.held(deposit.chain, height)?.header.hash,
@@ -189,7 +192,8 @@ impl WriteTx<'_> {
         let entry = &booked.entry;
         self.conn()
             .prepare_cached(
-                "INSERT INTO journal (credit, sequence, kind, at, block_height, block_hash, confirmations, due_height, \
+                "INSERT INTO journal (credit, sequence, kind, at, block_height, block_hash, confirmations, \
+                 due_height, \
                  due_hash, reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             )?
             .execute(params![

@@ -1,6 +1,6 @@
-//! The state machine's rows. Every move of a deposit goes through [`WriteTx::move_deposit`], which asks the table in
-//! `rules::state`, names the old state in its UPDATE, writes the audit row, the journal entry and the event, all in the
-//! caller's transaction.
+//! The state machine's rows. Every move of a deposit goes through [`WriteTx::move_deposit`], which asks the
+//! table in `rules::state`, names the old state in its UPDATE, writes the audit row, the journal entry and
+//! the event, all in the caller's transaction.
 
 use super::chains::{ChainKey, one};
 use super::codec::{int, uint};
@@ -111,10 +111,13 @@ impl Cause {
     }
 }
 
-const DEPOSIT_SELECT: &str = "SELECT d.output, o.tx, d.chain, d.dep_id, t.txid, o.vout, a.script, m.slug, d.merchant, \
-     a.reference, d.asset, s.caip, s.symbol, s.decimals, o.amount, o.origin, t.is_coinbase, d.state, d.height, \
+const DEPOSIT_SELECT: &str = "SELECT d.output, o.tx, d.chain, d.dep_id, t.txid, o.vout, a.script, m.slug, \
+ d.merchant, \
+     a.reference, d.asset, s.caip, s.symbol, s.decimals, o.amount, o.origin, t.is_coinbase, d.state, \
+     d.height, \
      d.confirmations, d.due_height, d.held_reason, t.replaced_by, d.first_seen_at \
-     FROM deposits d JOIN outputs o ON o.id = d.output JOIN txs t ON t.id = o.tx JOIN addresses a ON a.id = o.address \
+     FROM deposits d JOIN outputs o ON o.id = d.output JOIN txs t ON t.id = o.tx JOIN addresses a ON a.id = \
+     o.address \
      JOIN merchants m ON m.id = d.merchant JOIN assets s ON s.id = d.asset";
 
 fn deposit_row(row: &Row<'_>) -> Result<Deposit, StoreError> {
@@ -194,8 +197,8 @@ impl ReadTx<'_> {
 }
 
 impl WriteTx<'_> {
-    /// Moves a deposit by the table. A fact that its state cannot meet holds this one deposit and leaves the chain
-    /// going: one odd input must never stop everybody's payments.
+    /// Moves a deposit by the table. A fact that its state cannot meet holds this one deposit and leaves the
+    /// chain going: one odd input must never stop everybody's payments.
     pub(super) fn move_deposit(
         &mut self,
         deposit: &mut Deposit,
@@ -246,7 +249,8 @@ impl WriteTx<'_> {
         let Some(from) = from else {
             self.conn()
                 .prepare_cached(
-                    "INSERT INTO deposits (output, chain, dep_id, merchant, asset, state, height, confirmations, \
+                    "INSERT INTO deposits (output, chain, dep_id, merchant, asset, state, height, \
+                     confirmations, \
                      due_height, first_seen_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
                 )?
                 .execute(params![
@@ -307,7 +311,10 @@ impl WriteTx<'_> {
         deposit.held_reason = Some(reason.to_owned());
         let now = self.now_ms();
         self.conn()
-            .prepare_cached("UPDATE deposits SET held_reason = ?2, held_at = ?3 WHERE output = ?1 AND held_reason IS NULL")?
+            .prepare_cached(
+                "UPDATE deposits SET held_reason = ?2, held_at = ?3 WHERE output = ?1 AND \
+             held_reason IS NULL",
+            )?
             .execute(params![deposit.output, reason, now])?;
         self.audit_move(deposit, "hold", from, cause)?;
         match step.announce {
@@ -355,7 +362,8 @@ impl WriteTx<'_> {
         (deposit.confirmations, deposit.due_height) = (Some(confirmations), Some(due));
         self.conn()
             .prepare_cached(
-                "UPDATE deposits SET confirmations = ?2, due_height = ?3 WHERE output = ?1 AND state = 'confirming'",
+                "UPDATE deposits SET confirmations = ?2, due_height = ?3 WHERE output = ?1 AND state = \
+                 'confirming'",
             )?
             .execute(params![deposit.output, confirmations, int(due)?])?;
         self.audit_move(deposit, "policy", deposit.state, &Cause::other(words))
@@ -372,7 +380,8 @@ impl WriteTx<'_> {
         let height = cause.height.map(int).transpose()?;
         self.conn()
             .prepare_cached(
-                "INSERT INTO audit (at, chain, output, action, from_state, to_state, height, hash, cause, actor) \
+                "INSERT INTO audit (at, chain, output, action, from_state, to_state, height, hash, cause, \
+                 actor) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             )?
             .execute(params![

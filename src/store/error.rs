@@ -6,7 +6,8 @@ use thiserror::Error;
 /// An error of the store.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// A row that must not exist twice exists, or a CHECK or foreign key refused the row. The transaction did nothing.
+    /// A row that must not exist twice exists, or a CHECK or foreign key refused the row. The transaction did
+    /// nothing.
     #[error("the database refused the write: {0}")]
     Constraint(String),
     /// Another daemon has taken this database over: this one must exit.
@@ -23,8 +24,8 @@ pub enum StoreError {
     /// Somebody else held the write lock for longer than we wait. Nothing was written.
     #[error("the database is busy")]
     Busy(#[source] rusqlite::Error),
-    /// Reading or writing the file failed: this handle must not be used again. Whether a commit that was under way
-    /// happened is known only after reopening.
+    /// Reading or writing the file failed: this handle must not be used again. Whether a commit that was
+    /// under way happened is known only after reopening.
     #[error("the database file cannot be read or written")]
     Io(#[source] rusqlite::Error),
     /// A file beside the database cannot be read or written.
@@ -56,7 +57,8 @@ pub enum StoreError {
         holder: Option<u32>,
     },
     /// There is no database file.
-    #[error("there is no database at {}: start `creditd daemon` once, which creates it, or name another file", .0.display())]
+    #[error("there is no database at {}: start `creditd daemon` once, which creates it, or \
+        name another file", .0.display())]
     Missing(PathBuf),
     /// The file is not a database of creditd.
     #[error("{} is not a creditd database ({what}); it was left as it is", path.display())]
@@ -101,8 +103,8 @@ impl StoreError {
         }
     }
 
-    /// Errors that leave the transaction around a savepoint whole: the database or the domain said no, and nothing
-    /// is wrong with the file, the disk or SQLite.
+    /// Errors that leave the transaction around a savepoint whole: the database or the domain said no, and
+    /// nothing is wrong with the file, the disk or SQLite.
     pub(super) fn is_a_refusal(&self) -> bool {
         match self {
             StoreError::Constraint(_) | StoreError::Contradiction(_) | StoreError::Refused(_) => true,

@@ -1,5 +1,6 @@
-//! The outbox: one frozen record per fact, in the transaction of the fact, whether or not anyone listens. Bodies state
-//! absolutes (ids, net, a snapshot), so that a receiver needs no history to end at the right balance.
+//! The outbox: one frozen record per fact, in the transaction of the fact, whether or not anyone listens.
+//! Bodies state absolutes (ids, net, a snapshot), so that a receiver needs no history to end at the right
+//! balance.
 
 use super::chains::ChainRow;
 use super::credits::Booked;
@@ -181,9 +182,18 @@ impl WriteTx<'_> {
         let body = serde_json::to_string(&body).map_err(|error| StoreError::Corrupt(error.to_string()))?;
         self.conn()
             .prepare_cached(
-                "INSERT INTO events (id, subject, sequence, type, merchant, at, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                "INSERT INTO events (id, subject, sequence, type, merchant, at, body) VALUES (?1, ?2, ?3, \
+                 ?4, ?5, ?6, ?7)",
             )?
-            .execute(params![id, heading.subject, sequence, heading.kind, heading.merchant, now, body])?;
+            .execute(params![
+                id,
+                heading.subject,
+                sequence,
+                heading.kind,
+                heading.merchant,
+                now,
+                body
+            ])?;
         Ok(())
     }
 

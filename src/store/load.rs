@@ -8,8 +8,8 @@ use crate::rules::Outpoint;
 use rusqlite::params;
 
 impl ReadTx<'_> {
-    /// Brings an index up to the current rules of its chain; true when anything was added. Costs one small read when
-    /// nothing changed.
+    /// Brings an index up to the current rules of its chain; true when anything was added. Costs one small
+    /// read when nothing changed.
     pub fn refresh_scripts(&self, chain: ChainKey, index: &mut Index) -> Result<bool, StoreError> {
         let version = self.list_version()?;
         if index.version() == version && version.0 != 0 {
@@ -42,8 +42,8 @@ impl ReadTx<'_> {
         Ok(is_changed)
     }
 
-    /// Every outpoint whose spending concerns us: outputs of ours that no block inside the window has spent long ago,
-    /// and what stored transactions spend that are unconfirmed or inside the window.
+    /// Every outpoint whose spending concerns us: outputs of ours that no block inside the window has spent
+    /// long ago, and what stored transactions spend that are unconfirmed or inside the window.
     pub fn outpoints_of_interest(
         &self,
         chain: ChainKey,

@@ -1,5 +1,5 @@
-//! The lock that keeps a second daemon out: an OS lock on a file of its own beside the database. The file is never
-//! unlinked, because unlinking would let two daemons lock two files of one name.
+//! The lock that keeps a second daemon out: an OS lock on a file of its own beside the database. The file is
+//! never unlinked, because unlinking would let two daemons lock two files of one name.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -50,7 +50,8 @@ impl Lock {
         Ok(Lock { _file: file })
     }
 
-    /// Whether nobody holds the lock right now. A missing lock file is a free lock: no daemon ever ran beside it.
+    /// Whether nobody holds the lock right now. A missing lock file is a free lock: no daemon ever ran beside
+    /// it.
     pub(super) fn is_free(database: &Path) -> bool {
         match File::open(lock_path(database)) {
             Ok(file) => file.try_lock_shared().is_ok(),

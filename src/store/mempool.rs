@@ -1,5 +1,5 @@
-//! Applying a mempool list: who is in it is seen, who stays out of it for long is evicted, who conflicts with it is
-//! replaced. A list counts only if it was read at our tip and is newer than the last one.
+//! Applying a mempool list: who is in it is seen, who stays out of it for long is evicted, who conflicts with
+//! it is replaced. A list counts only if it was read at our tip and is newer than the last one.
 
 use super::advance::{Terms, remember};
 use super::chains::ChainKey;
@@ -11,8 +11,8 @@ use crate::rules::{CandidateTx, MempoolList, Outpoint, Txid};
 use rusqlite::{OptionalExtension, params};
 use std::collections::BTreeMap;
 
-/// The longest gap between two applied lists that counts as time under observation: what happened in a longer one,
-/// while nobody looked, evicts nothing.
+/// The longest gap between two applied lists that counts as time under observation: what happened in a longer
+/// one, while nobody looked, evicts nothing.
 const LIST_GAP_MAX_MS: i64 = 30_000;
 
 /// What became of a list.
@@ -27,8 +27,8 @@ pub enum ListApplied {
 }
 
 impl WriteTx<'_> {
-    /// Applies a list. `poll` is its number; numbers only rise, restarts included. `is_synced` says whether absence
-    /// from it counts towards eviction.
+    /// Applies a list. `poll` is its number; numbers only rise, restarts included. `is_synced` says whether
+    /// absence from it counts towards eviction.
     pub fn apply_mempool(
         &mut self,
         chain: ChainKey,
@@ -126,9 +126,9 @@ impl WriteTx<'_> {
         Ok(known == Some(candidate.outputs.len() as i64))
     }
 
-    /// Replaces what conflicts with a listed transaction. A node never lists two that conflict; of a list that does,
-    /// neither replaces the other, or each poll would write the same two events again. For the same reason a loser
-    /// whose replacement is still listed keeps it.
+    /// Replaces what conflicts with a listed transaction. A node never lists two that conflict; of a list
+    /// that does, neither replaces the other, or each poll would write the same two events again. For the
+    /// same reason a loser whose replacement is still listed keeps it.
     fn replace_unlisted(
         &mut self,
         chain: ChainKey,
@@ -168,7 +168,8 @@ impl WriteTx<'_> {
 
     fn evict(&mut self, chain: ChainKey, absent_since_max: i64) -> Result<(), StoreError> {
         let mut statement = self.conn().prepare_cached(
-            "SELECT id FROM txs WHERE chain = ?1 AND absent_since IS NOT NULL AND absent_since <= ?2 ORDER BY id",
+            "SELECT id FROM txs WHERE chain = ?1 AND absent_since IS NOT NULL AND absent_since <= ?2 ORDER \
+             BY id",
         )?;
         let gone = statement
             .query_map(params![chain.0, absent_since_max], |row| row.get(0))?

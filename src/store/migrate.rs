@@ -1,5 +1,6 @@
-//! The schema and its versions. A new file runs `schema.sql`; an older one is brought up one version at a time, each
-//! in a transaction of its own, so that at every crash point the file is wholly one version. A newer file is refused.
+//! The schema and its versions. A new file runs `schema.sql`; an older one is brought up one version at a
+//! time, each in a transaction of its own, so that at every crash point the file is wholly one version. A
+//! newer file is refused.
 
 use rusqlite::{Connection, TransactionBehavior};
 
@@ -61,7 +62,8 @@ impl Schema {
         if from == self.version() {
             return Ok(());
         }
-        // Rebuilding a table that others refer to needs the keys off; they are checked before each commit instead.
+        // Rebuilding a table that others refer to needs the keys off; they are checked before each commit
+        // instead.
         conn.pragma_update(None, "foreign_keys", false)?;
         let outcome = (from..self.version()).try_for_each(|version| self.step(conn, version));
         conn.pragma_update(None, "foreign_keys", true)?;

@@ -1,6 +1,7 @@
-//! The database: about thirty-five verbs in domain words. It owns every SQL statement and knows nothing of nodes or
-//! HTTP. One fact is one transaction: state, journal, event and audit row are written together or not at all. Start
-//! reading at [`Database`] for the file and its transactions, and at `shell` for how the daemon shares it.
+//! The database: about thirty-five verbs in domain words. It owns every SQL statement and knows nothing of
+//! nodes or HTTP. One fact is one transaction: state, journal, event and audit row are written together or
+//! not at all. Start reading at [`Database`] for the file and its transactions, and at `shell` for how the
+//! daemon shares it.
 
 use rusqlite::Connection;
 
@@ -41,8 +42,8 @@ impl<'a> ReadTx<'a> {
     }
 }
 
-/// One write transaction, or one savepoint of a group commit. Nobody is told of its effects before the commit. Only
-/// this module makes one.
+/// One write transaction, or one savepoint of a group commit. Nobody is told of its effects before the
+/// commit. Only this module makes one.
 pub struct WriteTx<'a> {
     read: ReadTx<'a>,
     now_ms: i64,
@@ -72,7 +73,8 @@ impl<'a> WriteTx<'a> {
         self.now_ms
     }
 
-    /// Tells the high-water file, once the transaction is committed, that the cursor of a chain moved to `height`.
+    /// Tells the high-water file, once the transaction is committed, that the cursor of a chain moved to
+    /// `height`.
     fn cursor_moved(&mut self, caip: &str, height: u64) {
         self.cursors.push(CursorMove {
             caip: caip.to_owned(),
@@ -81,7 +83,8 @@ impl<'a> WriteTx<'a> {
         });
     }
 
-    /// Like [`WriteTx::cursor_moved`], but an operator set the cursor back: that is no sign of a restored backup.
+    /// Like [`WriteTx::cursor_moved`], but an operator set the cursor back: that is no sign of a restored
+    /// backup.
     fn cursor_reanchored(&mut self, caip: &str, height: u64) {
         self.cursors.push(CursorMove {
             caip: caip.to_owned(),

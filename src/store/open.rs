@@ -1,4 +1,5 @@
-//! A database file: how it is opened, and its transactions. Nothing here knows of threads; see `shell` for those.
+//! A database file: how it is opened, and its transactions. Nothing here knows of threads; see `shell` for
+//! those.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,8 +30,8 @@ pub enum OpenMode {
     Daemon,
     /// A command that writes, beside a running daemon or not. Creates and upgrades nothing.
     Write,
-    /// A command that only reads. Works on a running daemon's file, and on a cleanly stopped one in a folder where
-    /// nothing can be written.
+    /// A command that only reads. Works on a running daemon's file, and on a cleanly stopped one in a folder
+    /// where nothing can be written.
     ReadOnly,
 }
 
@@ -48,7 +49,8 @@ impl Database {
     ///
     /// # Errors
     /// By what to do next: [`StoreError::Locked`], [`StoreError::Missing`], [`StoreError::NotOurs`],
-    /// [`StoreError::SchemaTooNew`], [`StoreError::SchemaTooOld`]; [`StoreError::DiskFull`] = try again later.
+    /// [`StoreError::SchemaTooNew`], [`StoreError::SchemaTooOld`]; [`StoreError::DiskFull`] = try again
+    /// later.
     pub fn open(path: &Path, mode: OpenMode) -> Result<Database, StoreError> {
         match mode {
             OpenMode::Daemon => Database::open_daemon(path),
@@ -193,7 +195,8 @@ fn roll_back(conn: &Connection) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Only the newest daemon may write: one that was frozen while another took over must notice before it does harm.
+/// Only the newest daemon may write: one that was frozen while another took over must notice before it does
+/// harm.
 fn check_epoch(conn: &Connection, held: Option<i64>) -> Result<(), StoreError> {
     let Some(held) = held else { return Ok(()) };
     let found = conn

@@ -1,5 +1,5 @@
-//! Transactions, what they spend, and the outputs that are ours. Recording is the same for mempool and block; whether
-//! an output counts as a payment is decided once, when it is first met.
+//! Transactions, what they spend, and the outputs that are ours. Recording is the same for mempool and block;
+//! whether an output counts as a payment is decided once, when it is first met.
 
 use super::chains::{ChainKey, one};
 use super::codec::{int, uint};
@@ -124,7 +124,8 @@ impl WriteTx<'_> {
         )
     }
 
-    /// Records a transaction with the outputs of ours that it makes; everything that is known already stays as it is.
+    /// Records a transaction with the outputs of ours that it makes; everything that is known already stays
+    /// as it is.
     pub(super) fn record_tx(
         &mut self,
         at: &Context,
@@ -175,7 +176,8 @@ impl WriteTx<'_> {
         let tx: i64 = self
             .conn()
             .prepare_cached(
-                "INSERT INTO txs (chain, txid, is_coinbase, first_seen_at) VALUES (?1, ?2, ?3, ?4) RETURNING id",
+                "INSERT INTO txs (chain, txid, is_coinbase, first_seen_at) VALUES (?1, ?2, ?3, ?4) \
+                 RETURNING id",
             )?
             .query_row(params![chain.0, txid, is_coinbase, now], |row| row.get(0))?;
         let mut insert = self.conn().prepare_cached(
@@ -207,14 +209,19 @@ impl WriteTx<'_> {
         let output = self
             .conn()
             .prepare_cached(
-                "INSERT INTO outputs (tx, vout, address, amount, origin) VALUES (?1, ?2, ?3, ?4, ?5) RETURNING id",
+                "INSERT INTO outputs (tx, vout, address, amount, origin) VALUES (?1, ?2, ?3, ?4, ?5) \
+                 RETURNING id",
             )?
-            .query_row(params![tx, vout, hit.address.id, hit.output.amount, origin], |row| row.get(0))?;
+            .query_row(
+                params![tx, vout, hit.address.id, hit.output.amount, origin],
+                |row| row.get(0),
+            )?;
         Ok((output, true))
     }
 
-    /// Whose coins a transaction spends, seen from the merchant that it pays: none of the merchant's recorded outputs
-    /// is a payment, all of them is a move of own coin, some of them is left to the operator (payjoin, batches).
+    /// Whose coins a transaction spends, seen from the merchant that it pays: none of the merchant's recorded
+    /// outputs is a payment, all of them is a move of own coin, some of them is left to the operator
+    /// (payjoin, batches).
     fn origin(
         &self,
         chain: ChainKey,
@@ -312,8 +319,8 @@ impl WriteTx<'_> {
         Ok(())
     }
 
-    /// Stored transactions in no block that spend one of these outpoints, and whatever descends from them: all of
-    /// them are replaced by `by`. In the order in which they were stored.
+    /// Stored transactions in no block that spend one of these outpoints, and whatever descends from them:
+    /// all of them are replaced by `by`. In the order in which they were stored.
     pub(super) fn conflicts_of(
         &self,
         chain: ChainKey,

@@ -18,7 +18,7 @@ fn a_new_file_opens_again_and_a_second_daemon_is_refused() {
     Database::open(&path, OpenMode::ReadOnly).unwrap();
     drop(first);
     let mut again = Database::open(&path, OpenMode::Daemon).unwrap();
-    again.write(7, |tx| Ok(assert_eq!(tx.now_ms(), 7))).unwrap();
+    assert_eq!(again.write(7, |tx| Ok(tx.now_ms())).unwrap(), 7);
     drop(again);
     Database::open(&path, OpenMode::ReadOnly).unwrap();
 }

@@ -1,4 +1,5 @@
-//! The JSON around a question and its answer. Nothing is believed of an answer that does not carry the question's id.
+//! The JSON around a question and its answer. Nothing is believed of an answer that does not carry the
+//! question's id.
 
 use super::RpcError;
 use crate::egress::HttpReply;
@@ -15,7 +16,8 @@ pub(super) fn question(method: &str, params: &Value, id: u64) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 }
 
-/// One answer. Its parts are kept as text: results are decoded by who asked, straight into what is used of them.
+/// One answer. Its parts are kept as text: results are decoded by who asked, straight into what is used of
+/// them.
 #[derive(Deserialize)]
 struct Answer<'a> {
     #[serde(borrow, default, deserialize_with = "even_null")]
@@ -69,7 +71,8 @@ pub(super) fn single(reply: &HttpReply, id: u64) -> Result<&RawValue, RpcError> 
     }
 }
 
-/// The results in the reply to the questions `first_id..first_id + count`, in that order whatever the reply's.
+/// The results in the reply to the questions `first_id..first_id + count`, in that order whatever the
+/// reply's.
 pub(super) fn batch(
     reply: &HttpReply,
     first_id: u64,

@@ -1,6 +1,7 @@
-//! The one JSON-RPC client, for all chains: async, over any [`Dial`], single calls and batches. It says in words why a
-//! node could not answer, and drops its connections after every answer that it cannot trust. Results are decoded into
-//! slim structs of the caller's that name only what is used, so fields may come, go and change around them.
+//! The one JSON-RPC client, for all chains: async, over any [`Dial`], single calls and batches. It says in
+//! words why a node could not answer, and drops its connections after every answer that it cannot trust.
+//! Results are decoded into slim structs of the caller's that name only what is used, so fields may come, go
+//! and change around them.
 
 mod auth;
 mod envelope;
@@ -166,8 +167,8 @@ impl<D: Dial> RpcClient<D> {
         self.decode(method, result)
     }
 
-    /// Calls `method` once for each entry of `params` in one exchange. The answers stand in the order of the entries,
-    /// and each entry fails alone.
+    /// Calls `method` once for each entry of `params` in one exchange. The answers stand in the order of the
+    /// entries, and each entry fails alone.
     ///
     /// # Errors
     /// [`RpcError`] when the exchange failed as a whole.
@@ -221,8 +222,9 @@ impl<D: Dial> RpcClient<D> {
             match reply.status {
                 401 => {
                     self.dial.reset();
-                    // The node has restarted with a new cookie, or the operator has mended the password. Asking again
-                    // at once is worth it only then, and once: bitcoind delays each wrong password.
+                    // The node has restarted with a new cookie, or the operator has mended the password.
+                    // Asking again at once is worth it only then, and once: bitcoind delays each wrong
+                    // password.
                     let is_other = self.credentials.reread(header.as_ref())?;
                     if !(is_other && may_retry) {
                         let origin = self.credentials.origin();
@@ -267,8 +269,8 @@ impl<D: Dial> RpcClient<D> {
         })
     }
 
-    /// An error of the node's own is an answer like any other. After anything else no later answer on that connection
-    /// is to be trusted.
+    /// An error of the node's own is an answer like any other. After anything else no later answer on that
+    /// connection is to be trusted.
     fn drop_connection_if_broken<T>(&self, outcome: Result<T, RpcError>) -> Result<T, RpcError> {
         if let Err(RpcError::Broken(_) | RpcError::Http { .. } | RpcError::WarmingUp(_)) = &outcome {
             self.dial.reset();
