@@ -1,0 +1,193 @@
+//! The checks themselves: text in, faults out, so that planted faults can be tried on them.
+
+use crate::paths::{self, UsedPath};
+use crate::table;
+
+const FILE_LINES_MAX: usize = 500;
+const MAIN_LINES_MAX: usize = 10;
+const COLUMNS_MAX: usize = 110;
+
+/// Where time may be read and slept on, against the lint.
+const MAY_TAKE_TIME: &[&str] = &["src/clock.rs", "tests/common/wait.rs"];
+
+pub fn is_source(name: &str) -> bool {
+    name.starts_with("src/") && name.ends_with(".rs")
+}
+
+/// The module path of a source file: `src/chain/rpc/auth.rs` is `chain`, `rpc`, `auth`.
+fn module_path(name: &str) -> Vec<&str> {
+    let inner = name.trim_start_matches("src/").trim_end_matches(".rs");
+    let mut modules: Vec<&str> = inner.split('/').collect();
+    if modules.last() == Some(&"mod") {
+        modules.pop();
+    }
+    modules
+}
+
+/// The names under `[dependencies]`, as code writes them.
+pub fn dependencies(manifest: &str) -> Vec<String> {
+    let lines = manifest
+        .lines()
+        .skip_while(|line| *line != "[dependencies]")
+        .skip(1);
+    let lines = lines.take_while(|line| !line.starts_with('['));
+    lines
+        .filter_map(|line| line.split_once('='))
+        .map(|(name, _)| name.trim().replace('-', "_"))
+        .collect()
+}
+
+/// Paths that break the module table.
+pub fn imports(name: &str, source: &str, dependencies: &[String]) -> Vec<String> {
+    let modules = module_path(name);
+    let user = modules[0];
+    let used = paths::used_paths(source);
+    let faults = used.iter().filter_map(|path| {
+        let why = import_fault(user, modules.len(), path, dependencies)?;
+        Some(format!(
+            "{name}:{}: {why} ({})",
+            path.line,
+            path.segments.join("::")
+        ))
+    });
+    faults.collect()
+}
+
+fn import_fault(user: &str, depth: usize, path: &UsedPath, dependencies: &[String]) -> Option<String> {
+    let segments: Vec<&str> = path.segments.iter().map(String::as_str).collect();
+    let first = *segments.first()?;
+    match first {
+        "crate" | "creditd" => table::forbids_module(user, segments.get(1)?),
+        "self" | "super" => {
+            let below: Vec<&str> = segments
+                .iter()
+                .copied()
+                .skip_while(|word| *word == "self")
+                .collect();
+            let ups = below.iter().take_while(|word| **word == "super").count();
+            let is_at_root = ups == depth + path.inline_mods && user != "lib" && user != "main";
+            if is_at_root {
+                table::forbids_module(user, below.get(ups)?)
+            } else {
+                None
+            }
+        }
+        "std" if user == "rules" => {
+            let part = *segments.get(1)?;
+            let is_clock = part == "time" && segments.get(2).is_some_and(|what| *what != "Duration");
+            let is_impure = is_clock || table::IMPURE_STD.contains(&part);
+            is_impure.then(|| format!("`rules` is pure: no std::{part}"))
+        }
+        // A unit test may compare with any crate; the modules of ours keep to the table in tests too.
+        _ if path.is_test => None,
+        _ => table::forbids_crate(user, first, dependencies.iter().any(|name| name == first)),
+    }
+}
+
+/// Modules that src/lib.rs declares and the table does not know.
+pub fn modules_without_row(lib: &str) -> Vec<String> {
+    let tokens = paths::tokens(lib);
+    let declared = tokens
+        .windows(2)
+        .filter(|pair| pair[0].text == "mod")
+        .map(|pair| pair[1].text.as_str());
+    let unknown = declared.filter(|module| !table::is_known(module));
+    unknown
+        .map(|module| format!("src/lib.rs: `{module}` has no row in tests/tidy/table.rs"))
+        .collect()
+}
+
+fn is_hand_written(name: &str, text: &str) -> bool {
+    name.ends_with(".rs") || name.ends_with(".sql") || name.ends_with(".sh") || text.starts_with("#!")
+}
+
+/// Files and lines that are too long.
+pub fn sizes(name: &str, text: &str) -> Vec<String> {
+    if !is_hand_written(name, text) {
+        return Vec::new();
+    }
+    let lines_max = if name == "src/main.rs" {
+        MAIN_LINES_MAX
+    } else {
+        FILE_LINES_MAX
+    };
+    let lines = text.lines().count();
+    let mut faults = Vec::new();
+    if lines > lines_max {
+        faults.push(format!("{name}: {lines} lines, at most {lines_max}"));
+    }
+    for (line, text) in (1..).zip(text.lines()) {
+        let columns = text.chars().count();
+        if columns > COLUMNS_MAX {
+            faults.push(format!("{name}:{line}: {columns} columns, at most {COLUMNS_MAX}"));
+        }
+    }
+    faults
+}
+
+/// Sequences of tokens that no Rust file of ours may hold.
+pub fn tokens(name: &str, source: &str) -> Vec<String> {
+    if !name.ends_with(".rs") {
+        return Vec::new();
+    }
+    let tokens = paths::tokens(source);
+    let mut faults = Vec::new();
+    let mut forbid = |sequence: &[&str], why: &str| {
+        for window in tokens.windows(sequence.len()) {
+            if window
+                .iter()
+                .zip(sequence)
+                .all(|(token, word)| token.text == *word)
+            {
+                faults.push(format!("{name}:{}: {why}", window[0].line));
+            }
+        }
+    };
+    forbid(&["#", "[", "ignore"], "a test that does not run proves nothing");
+    forbid(&["todo", "!"], "finish it or leave it out");
+    forbid(&["unimplemented", "!"], "finish it or leave it out");
+    forbid(
+        &["process", "::", "exit"],
+        "return an exit code from main, so that destructors run",
+    );
+    if !MAY_TAKE_TIME.contains(&name) {
+        forbid(
+            &["clippy", "::", "disallowed_methods"],
+            "time comes from clock, in tests from wait_until",
+        );
+    }
+    if name.starts_with("src/rules/") {
+        forbid(&["async"], "`rules` waits for nothing");
+        forbid(&["await"], "`rules` waits for nothing");
+        forbid(
+            &["HashMap"],
+            "the order of a HashMap differs from run to run: BTreeMap",
+        );
+        forbid(
+            &["HashSet"],
+            "the order of a HashSet differs from run to run: BTreeSet",
+        );
+    }
+    faults
+}
+
+/// Words that mean something only to somebody who saw the project being made.
+pub fn words(name: &str, text: &str) -> Vec<String> {
+    // In two parts, or this file would be the first fault.
+    let strangers = [
+        ["../", "shared"],
+        ["issue", " #"],
+        ["/", "work/"],
+        ["LAND", ".md"],
+        ["wt/", "tool"],
+    ];
+    let mut faults = Vec::new();
+    for (line, text) in (1..).zip(text.lines()) {
+        for word in strangers.map(|parts| parts.concat()) {
+            if text.contains(&word) {
+                faults.push(format!("{name}:{line}: speaks of {word:?}"));
+            }
+        }
+    }
+    faults
+}

@@ -1,0 +1,92 @@
+//! Rules of the house that no other tool checks: who may use whom, sizes, words. Needs only the checkout.
+
+// A test stops at the first surprise.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+mod checks;
+mod paths;
+mod planted;
+mod table;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every file of the checkout with its path from the root, without what git ignores and other people's texts.
+fn files() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path: PathBuf = entry.unwrap().path();
+            let name = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+            if [".git", "target", "Cargo.lock"].contains(&name.as_str()) || name.starts_with("LICENSE") {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+            } else if let Ok(text) = fs::read_to_string(&path) {
+                found.push((name, text));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn dependencies() -> Vec<String> {
+    checks::dependencies(&fs::read_to_string(root().join("Cargo.toml")).unwrap())
+}
+
+#[track_caller]
+fn assert_clean(faults: &[String]) {
+    assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
+}
+
+#[test]
+fn imports_keep_to_the_module_table() {
+    let dependencies = dependencies();
+    let files = files();
+    let sources: Vec<_> = files.iter().filter(|(name, _)| checks::is_source(name)).collect();
+    assert!(sources.len() >= 5, "the walk found too little: {}", sources.len());
+    let faults = sources
+        .iter()
+        .flat_map(|(name, text)| checks::imports(name, text, &dependencies));
+    assert_clean(&faults.collect::<Vec<_>>());
+}
+
+#[test]
+fn every_module_has_a_row_in_the_table() {
+    let lib = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    assert_clean(&checks::modules_without_row(&lib));
+}
+
+#[test]
+fn files_and_lines_are_short() {
+    let faults = files()
+        .iter()
+        .flat_map(|(name, text)| checks::sizes(name, text))
+        .collect::<Vec<_>>();
+    assert_clean(&faults);
+}
+
+#[test]
+fn no_test_is_ignored_and_nothing_is_left_for_later() {
+    let faults = files()
+        .iter()
+        .flat_map(|(name, text)| checks::tokens(name, text))
+        .collect::<Vec<_>>();
+    assert_clean(&faults);
+}
+
+#[test]
+fn the_project_speaks_only_of_itself() {
+    let faults = files()
+        .iter()
+        .flat_map(|(name, text)| checks::words(name, text))
+        .collect::<Vec<_>>();
+    assert_clean(&faults);
+}

@@ -1,0 +1,109 @@
+//! Who may use whom. The module table of the architecture, as data.
+
+/// Anyone but `rules` may use these; they use `rules` and each other.
+pub const LEAVES: &[&str] = &[
+    "config",
+    "clock",
+    "telemetry",
+    "address",
+    "index",
+    "webhook",
+    "egress",
+];
+
+/// Module, what it may use of ours, and whether it may use the leaves.
+const MODULES: &[(&str, &[&str], bool)] = &[
+    ("rules", &[], false),
+    ("chain", &["rules"], true),
+    ("follow", &["rules", "chain", "store"], true),
+    ("store", &["rules"], true),
+    ("deliver", &["rules", "store"], true),
+    ("api", &["rules", "store"], true),
+    ("jobs", &["rules", "chain", "store"], true),
+    ("check", &["rules", "chain", "store"], true),
+    ("audit", &["rules", "chain", "store"], true),
+    ("ops", &["store"], true),
+    ("sandbox", &["rules"], false),
+    ("demo", &["sandbox", "store"], true),
+    (
+        "cli",
+        &[
+            "rules", "store", "jobs", "check", "audit", "ops", "sandbox", "demo", "daemon",
+        ],
+        true,
+    ),
+    (
+        "daemon",
+        &[
+            "rules", "chain", "follow", "store", "deliver", "api", "jobs", "check", "audit", "ops",
+            "sandbox", "demo",
+        ],
+        true,
+    ),
+];
+
+/// Foreign crates that only these modules may name.
+const TIED: &[(&str, &[&str])] = &[
+    ("rusqlite", &["store"]),
+    ("clap", &["cli"]),
+    ("clap_complete", &["cli"]),
+    ("clap_mangen", &["cli"]),
+    ("csv", &["cli"]),
+    ("anyhow", &["cli", "main"]),
+    ("axum", &["api", "ops", "sandbox"]),
+    ("reqwest", &["egress"]),
+    ("toml", &["config"]),
+    ("tracing_subscriber", &["telemetry"]),
+    ("bitcoincore_rpc", &["chain", "address", "sandbox"]),
+    ("bitcoin", &["chain", "address", "sandbox"]),
+    ("ethers_core", &["chain", "address", "sandbox"]),
+];
+
+/// All that `rules` may name besides itself and the harmless part of the standard library.
+pub const RULES_CRATES: &[&str] = &["ruint", "sha2", "thiserror"];
+
+/// Parts of the standard library that read or change the world: never in `rules`.
+pub const IMPURE_STD: &[&str] = &["fs", "net", "io", "thread", "env", "process", "os"];
+
+/// Why a module may not use another, or `None` if it may.
+pub fn forbids_module(user: &str, used: &str) -> Option<String> {
+    if user == used || user == "lib" || user == "main" {
+        return None;
+    }
+    if !is_known(used) {
+        return Some(format!(
+            "`{used}` has no row in the module table (tests/tidy/table.rs)"
+        ));
+    }
+    let is_allowed = if LEAVES.contains(&user) {
+        used == "rules" || LEAVES.contains(&used)
+    } else {
+        let Some((_, ours, leaves)) = MODULES.iter().find(|(name, ..)| *name == user) else {
+            return Some(format!(
+                "`{user}` has no row in the module table (tests/tidy/table.rs)"
+            ));
+        };
+        ours.contains(&used) || (*leaves && LEAVES.contains(&used))
+    };
+    (!is_allowed).then(|| format!("`{user}` may not use `{used}`"))
+}
+
+/// Why a module may not name a foreign crate, or `None` if it may. `is_dependency`: Cargo.toml lists it.
+pub fn forbids_crate(user: &str, named: &str, is_dependency: bool) -> Option<String> {
+    if user == "rules" && is_dependency && !RULES_CRATES.contains(&named) {
+        return Some(format!(
+            "`rules` may not use the crate {named}: it knows no format, task or log"
+        ));
+    }
+    let (_, homes) = TIED.iter().find(|(name, _)| *name == named)?;
+    (!homes.contains(&user)).then(|| {
+        format!(
+            "the crate {named} belongs to {}, not to `{user}`",
+            homes.join(", ")
+        )
+    })
+}
+
+pub fn is_known(module: &str) -> bool {
+    LEAVES.contains(&module) || MODULES.iter().any(|(name, ..)| *name == module)
+}
