@@ -52,7 +52,12 @@ impl Index {
 
     /// May this outpoint concern us?
     pub fn may_hold_outpoint(&self, outpoint: &Outpoint) -> bool {
-        self.outpoints.contains(&short_outpoint(outpoint))
+        self.may_hold_short_outpoint(short_outpoint(outpoint))
+    }
+
+    /// The same by the outpoint's short hash.
+    pub fn may_hold_short_outpoint(&self, short: u64) -> bool {
+        self.outpoints.contains(&short)
     }
 
     /// How many scripts are watched.

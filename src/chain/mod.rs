@@ -2,6 +2,7 @@
 //! nothing of the database: it is given the in-memory [`Index`] to filter against and returns values of
 //! [`crate::rules`].
 
+pub mod bitcoin;
 pub mod rpc;
 
 use crate::index::Index;

@@ -150,6 +150,14 @@ impl<D: Dial> RpcClient<D> {
         software.clone_into(&mut self.software.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
+    /// The node's software and version as noted.
+    pub fn software(&self) -> String {
+        self.software
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
     /// Calls `method` and decodes its result. `params` is a JSON array or object.
     ///
     /// # Errors
@@ -288,11 +296,7 @@ impl<D: Dial> RpcClient<D> {
                 } else {
                     field
                 },
-                software: self
-                    .software
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .clone(),
+                software: self.software(),
                 why: envelope::shorten(&why),
             }
         })

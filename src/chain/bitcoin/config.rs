@@ -1,0 +1,173 @@
+//! What an operator says of a Bitcoin chain, and what follows from it before any node is asked.
+
+use super::convert;
+use crate::chain::rpc::Auth;
+use crate::rules::{BlockHash, ChainId};
+use bitcoincore_rpc::bitcoin;
+use std::time::Duration;
+
+/// The networks that we know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// Bitcoin.
+    Main,
+    /// The fourth test network.
+    Testnet4,
+    /// A signed test network: the public one, or with an instance name one of the operator's own.
+    Signet,
+    /// A private chain for tests.
+    Regtest,
+}
+
+impl Network {
+    /// The name in `getblockchaininfo`.
+    pub fn node_name(self) -> &'static str {
+        self.known().to_core_arg()
+    }
+
+    /// The hash of the first block. All signets share one, and so do all regtests.
+    pub fn genesis(self) -> BlockHash {
+        convert::block_hash(bitcoin::constants::genesis_block(self.known()).block_hash())
+    }
+
+    /// True where the difficulty of a block follows from the block before it, but for every 2016th.
+    pub(super) fn has_steady_difficulty(self) -> bool {
+        match self {
+            Network::Main | Network::Signet => true,
+            // testnet4 allows a block of minimum difficulty after 20 minutes; regtest has no difficulty.
+            Network::Testnet4 | Network::Regtest => false,
+        }
+    }
+
+    pub(super) fn known(self) -> bitcoin::Network {
+        match self {
+            Network::Main => bitcoin::Network::Bitcoin,
+            Network::Testnet4 => bitcoin::Network::Testnet4,
+            Network::Signet => bitcoin::Network::Signet,
+            Network::Regtest => bitcoin::Network::Regtest,
+        }
+    }
+}
+
+/// A block that every node of the chain must have: genesis does not tell forks apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Its height.
+    pub height: u64,
+    /// Its hash.
+    pub hash: BlockHash,
+}
+
+/// The first mainnet block after Bitcoin Cash split off.
+const MAIN_478559: Checkpoint = Checkpoint {
+    height: 478_559,
+    hash: BlockHash([
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0x19, 0xf1, 0x12, 0xec, 0x0a, 0x99, 0x82, 0x92, 0x6f, 0x12, 0x58, 0xcd,
+        0xcc, 0x55, 0x8d, 0xd7, 0xc3, 0xb7, 0xe5, 0xdc, 0x7f, 0xa1, 0x48,
+    ]),
+};
+
+/// Chains followed by releases of Bitcoin Knots left mainnet at 961632 and 961640: only a block above tells
+/// them apart.
+pub(super) const LAST_KNOWN_SPLIT: u64 = 961_640;
+
+/// One Bitcoin chain through one node.
+#[derive(Clone, Debug)]
+pub struct BitcoinConfig {
+    /// `http://HOST:PORT` of the node's RPC.
+    pub url: String,
+    /// How the node lets us in.
+    pub auth: Auth,
+    /// The network that the node must be on.
+    pub network: Network,
+    /// The name of a chain that anyone can start anew: needed on regtest and own signets, refused elsewhere.
+    pub instance: Option<String>,
+    /// Blocks that the node must have, besides those that we know.
+    pub checkpoints: Vec<Checkpoint>,
+    /// False to never try the node's REST interface.
+    pub may_use_rest: bool,
+    /// Total time of one small call.
+    pub call_deadline: Duration,
+    /// Total time of one block or one list of the mempool.
+    pub block_deadline: Duration,
+}
+
+impl BitcoinConfig {
+    /// A config with the usual deadlines and nothing optional.
+    pub fn new(url: impl Into<String>, auth: Auth, network: Network) -> BitcoinConfig {
+        BitcoinConfig {
+            url: url.into(),
+            auth,
+            network,
+            instance: None,
+            checkpoints: Vec::new(),
+            may_use_rest: true,
+            call_deadline: Duration::from_secs(10),
+            block_deadline: Duration::from_secs(60),
+        }
+    }
+
+    /// The chain's id. It follows from the config alone, because a node on another chain is refused.
+    pub fn chain(&self) -> ChainId {
+        ChainId::bitcoin(&self.network.genesis(), self.instance.as_deref())
+    }
+
+    /// What is wrong with this config, all at once.
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        match (self.network, self.instance.as_deref()) {
+            (Network::Regtest, None) => faults.push(
+                "a regtest chain needs an `instance` name: all of them start with the same block".to_owned(),
+            ),
+            (Network::Main | Network::Testnet4, Some(instance)) => faults.push(format!(
+                "`instance` {instance:?} on {}: there is only one",
+                self.network.node_name()
+            )),
+            (Network::Regtest | Network::Signet, Some(instance)) if !is_plain(instance) => faults.push(
+                format!("`instance` {instance:?}: letters, digits, - and _ only, 1 to 32 of them"),
+            ),
+            (Network::Main | Network::Testnet4 | Network::Signet, None)
+            | (Network::Regtest | Network::Signet, Some(_)) => {}
+        }
+        let all = self.all_checkpoints();
+        for (place, checkpoint) in all.iter().enumerate() {
+            let others = &all[..place];
+            if others
+                .iter()
+                .any(|other| other.height == checkpoint.height && other.hash != checkpoint.hash)
+            {
+                faults.push(format!("two checkpoints for height {}", checkpoint.height));
+            }
+        }
+        if !self.url.starts_with("http://") {
+            faults.push("the node's `url` must start with http://".to_owned());
+        }
+        faults
+    }
+
+    /// The compiled-in and the configured checkpoints, lowest first.
+    pub(super) fn all_checkpoints(&self) -> Vec<Checkpoint> {
+        let mut all = match self.network {
+            Network::Main => vec![MAIN_478559],
+            Network::Testnet4 | Network::Signet | Network::Regtest => Vec::new(),
+        };
+        all.extend(&self.checkpoints);
+        all.sort_by_key(|checkpoint| checkpoint.height);
+        all.dedup();
+        all
+    }
+
+    /// True when the operator has named a block that only the chain meant can hold.
+    pub(super) fn has_late_checkpoint(&self) -> bool {
+        self.checkpoints
+            .iter()
+            .any(|checkpoint| checkpoint.height > LAST_KNOWN_SPLIT)
+    }
+}
+
+fn is_plain(name: &str) -> bool {
+    (1..=32).contains(&name.len())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+}

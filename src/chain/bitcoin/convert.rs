@@ -1,0 +1,36 @@
+//! Between the `bitcoin` crate's types and ours. Theirs keep hashes as they are hashed, ours as they are
+//! printed.
+
+use crate::rules::{BlockHash, Header, Outpoint, Txid, Work};
+use bitcoincore_rpc::bitcoin;
+use bitcoincore_rpc::bitcoin::hashes::Hash;
+
+pub(super) fn block_hash(theirs: bitcoin::BlockHash) -> BlockHash {
+    BlockHash(reversed(theirs.to_byte_array()))
+}
+
+pub(super) fn txid(theirs: bitcoin::Txid) -> Txid {
+    Txid(reversed(theirs.to_byte_array()))
+}
+
+pub(super) fn outpoint(theirs: bitcoin::OutPoint) -> Outpoint {
+    Outpoint {
+        txid: txid(theirs.txid),
+        vout: u64::from(theirs.vout),
+    }
+}
+
+pub(super) fn header(theirs: &bitcoin::block::Header, hash: bitcoin::BlockHash) -> Header {
+    Header {
+        hash: block_hash(hash),
+        parent: block_hash(theirs.prev_blockhash),
+        time_secs: u64::from(theirs.time),
+        work: Work::from_be_bytes(theirs.work().to_be_bytes()),
+        bits: theirs.bits.to_consensus(),
+    }
+}
+
+fn reversed(mut bytes: [u8; 32]) -> [u8; 32] {
+    bytes.reverse();
+    bytes
+}
