@@ -68,6 +68,14 @@ pub enum StoreError {
         /// What it is instead.
         what: String,
     },
+    /// The file is not whole: a copy made under a running daemon, a failing disk, the log of another file.
+    #[error("{} is damaged ({what}): restore a backup made with `creditd backup`", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite's check says.
+        what: String,
+    },
     /// A newer creditd wrote the file.
     #[error("this database has schema version {file}, this creditd knows up to {ours}: run a newer creditd")]
     SchemaTooNew {
@@ -118,6 +126,7 @@ impl StoreError {
             | StoreError::Locked { .. }
             | StoreError::Missing(_)
             | StoreError::NotOurs { .. }
+            | StoreError::Damaged { .. }
             | StoreError::SchemaTooNew { .. }
             | StoreError::SchemaTooOld { .. } => false,
         }

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 
 use super::StoreError;
 
+/// How often the lock is tried before somebody holds it for good.
+const TRIES: u32 = 1000;
+
 /// Held for the life of a daemon; the OS releases it when the process ends, however it ends.
 #[derive(Debug)]
 pub(super) struct Lock {
@@ -34,7 +37,7 @@ impl Lock {
         let mut file = options
             .open(&path)
             .map_err(|error| StoreError::file("open the lock file", &path, error))?;
-        match file.try_lock() {
+        match try_lock(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(StoreError::Locked {
@@ -58,6 +61,17 @@ impl Lock {
             Err(error) => error.kind() == std::io::ErrorKind::NotFound,
         }
     }
+}
+
+/// A command that looks whether the lock is free holds it for an instant; that is no daemon.
+fn try_lock(file: &File) -> Result<(), TryLockError> {
+    for _ in 1..TRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            settled => return settled,
+        }
+    }
+    file.try_lock()
 }
 
 fn read_pid(file: &mut File) -> Option<u32> {

@@ -30,8 +30,6 @@ pub(super) enum Found {
     Empty,
     /// Ours, with this schema version.
     Version(i64),
-    /// A SQLite file of some other program.
-    Foreign,
 }
 
 impl Schema {
@@ -40,16 +38,8 @@ impl Schema {
         1 + i64::try_from(self.migrations.len()).unwrap_or(i64::MAX - 1)
     }
 
-    /// Creates or upgrades; the caller holds the daemon's lock.
-    pub(super) fn bring_up(&self, conn: &mut Connection, found: Found) -> Result<(), StoreError> {
-        match found {
-            Found::Foreign => unreachable!("refused by the caller"),
-            Found::Empty => self.create(conn),
-            Found::Version(version) => self.upgrade(conn, version),
-        }
-    }
-
-    fn create(&self, conn: &mut Connection) -> Result<(), StoreError> {
+    /// Gives a new file its tables; the caller holds the daemon's lock.
+    pub(super) fn create(&self, conn: &mut Connection) -> Result<(), StoreError> {
         let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         tx.execute_batch(self.fresh)?;
         tx.pragma_update(None, "application_id", APPLICATION_ID)?;
@@ -57,7 +47,8 @@ impl Schema {
         Ok(tx.commit()?)
     }
 
-    fn upgrade(&self, conn: &mut Connection, from: i64) -> Result<(), StoreError> {
+    /// Brings an older file up; the caller holds the daemon's lock.
+    pub(super) fn upgrade(&self, conn: &mut Connection, from: i64) -> Result<(), StoreError> {
         self.refuse_newer(from)?;
         if from == self.version() {
             return Ok(());
@@ -87,6 +78,7 @@ impl Schema {
         Ok(tx.commit()?)
     }
 
+    /// An older program must not write into tables whose meaning it does not know.
     pub(super) fn refuse_newer(&self, file: i64) -> Result<(), StoreError> {
         let ours = self.version();
         if file > ours {
@@ -96,17 +88,17 @@ impl Schema {
     }
 }
 
-/// Reads what the file is. Writes nothing.
-pub(super) fn identify(conn: &Connection) -> Result<Found, rusqlite::Error> {
+/// Reads what the file is; `None` is a database of some other program. Writes nothing.
+pub(super) fn identify(conn: &Connection) -> Result<Option<Found>, rusqlite::Error> {
     let number = |pragma: &str| conn.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     let application = number("application_id")?;
     let version = number("user_version")?;
     if application == APPLICATION_ID {
-        return Ok(Found::Version(version));
+        return Ok(Some(Found::Version(version)));
     }
     let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     if application == 0 && version == 0 && tables == 0 {
-        return Ok(Found::Empty);
+        return Ok(Some(Found::Empty));
     }
-    Ok(Found::Foreign)
+    Ok(None)
 }

@@ -8,24 +8,37 @@ use rusqlite::Connection;
 mod advance;
 mod chains;
 mod codec;
+mod counters;
 mod credits;
+mod database;
 mod deposits;
 mod error;
 mod events;
+mod fault;
+mod highwater;
 mod load;
 mod lock;
 mod mempool;
 mod migrate;
 mod open;
+mod shell;
+#[cfg(test)]
+mod tests;
+mod threads;
+mod transact;
 mod txs;
 
 pub use advance::{Advance, Advanced, Terms};
 pub use chains::{ChainKey, ChainRow, NewChain};
+pub use counters::StoreCounters;
 pub use credits::JournalEntry;
+pub use database::Database;
 pub use deposits::Deposit;
 pub use error::StoreError;
+pub use fault::Fault;
 pub use mempool::ListApplied;
-pub use open::{Database, OpenMode};
+pub use open::{Finding, OpenMode};
+pub use shell::Store;
 
 /// A consistent view of the database. Only this module makes one.
 pub struct ReadTx<'a> {

@@ -1,0 +1,234 @@
+//! An open database file and its transactions. Nothing here knows of threads or of the clock; see `shell` for
+//! those.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rusqlite::Connection;
+use rusqlite::config::DbConfig;
+
+use super::fault::{Fault, FaultCell};
+use super::highwater::HighWater;
+use super::lock::{Lock, beside};
+use super::open::Finding;
+use super::transact::{Committed, Work, Writer, diagnose, retry_busy, roll_back, write_one, write_together};
+use super::{ReadTx, StoreError, WriteTx};
+
+/// An open database file.
+#[derive(Debug)]
+pub struct Database {
+    // Fields are dropped in this order: the file is closed before the lock is let go.
+    pub(super) conn: Connection,
+    pub(super) path: PathBuf,
+    pub(super) role: Role,
+    pub(super) fault: FaultCell,
+    pub(super) findings: Vec<Finding>,
+}
+
+/// Who opened the file, with what that one needs.
+#[derive(Debug)]
+pub(super) enum Role {
+    Daemon {
+        epoch: i64,
+        high_water: HighWater,
+        _lock: Lock,
+    },
+    Command,
+    Reader,
+    /// Reads a file that nobody has open, without SQLite's locks.
+    ReaderAtRest(AtRest),
+}
+
+impl Database {
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What was noticed while opening, for the log and for the restore check.
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// Why this handle must not be used any more, if so.
+    pub fn fault(&self) -> Option<Fault> {
+        self.fault.get()
+    }
+
+    /// Runs `work` in one transaction and commits it. `work` is run again if the whole transaction has to be.
+    ///
+    /// # Errors
+    /// What `work` returns, or why nothing was committed. After [`StoreError::Io`] and
+    /// [`StoreError::StaleEpoch`] every later call fails with the same.
+    pub fn write<T>(
+        &mut self,
+        now_ms: i64,
+        work: impl FnMut(&mut WriteTx<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.fault.check()?;
+        let writer = self.writer()?;
+        let outcome = write_one(&self.conn, writer, now_ms, work);
+        let committed = self.fault.note(outcome)?;
+        Ok(self.committed(committed))
+    }
+
+    /// Runs `batch` in one commit, one savepoint each, and returns what became of each member. If anything
+    /// but a refusal of single members goes wrong, the batch counts as not run and its members are run one by
+    /// one.
+    pub(super) fn write_batch(
+        &mut self,
+        now_ms: i64,
+        batch: &mut [Box<dyn Work>],
+    ) -> Vec<Result<(), StoreError>> {
+        if batch.len() > 1
+            && let Some(outcomes) = self.try_together(now_ms, batch)
+        {
+            return outcomes;
+        }
+        batch
+            .iter_mut()
+            .map(|work| self.write(now_ms, |tx| work.run(tx)))
+            .collect()
+    }
+
+    /// `None`: nothing happened, run them one by one. After a fault that gives each of them the fault, for
+    /// nothing is tried again on a broken handle.
+    fn try_together(
+        &mut self,
+        now_ms: i64,
+        batch: &mut [Box<dyn Work>],
+    ) -> Option<Vec<Result<(), StoreError>>> {
+        self.fault.check().ok()?;
+        let writer = self.writer().ok()?;
+        let outcome = write_together(&self.conn, writer, now_ms, batch);
+        let committed = self.fault.note(outcome).ok()?;
+        Some(self.committed(committed))
+    }
+
+    fn writer(&self) -> Result<Writer, StoreError> {
+        match &self.role {
+            Role::Daemon { epoch, .. } => Ok(Writer::Daemon { epoch: *epoch }),
+            Role::Command => Ok(Writer::Command {
+                schema: super::migrate::SCHEMA.version(),
+            }),
+            Role::Reader | Role::ReaderAtRest(_) => Err(StoreError::Refused(
+                "the database was opened for reading only".to_owned(),
+            )),
+        }
+    }
+
+    fn committed<T>(&mut self, committed: Committed<T>) -> T {
+        if let Role::Daemon { high_water, .. } = &mut self.role
+            && !committed.cursors.is_empty()
+        {
+            // The commit stands whatever becomes of the mark, and the next one writes it again.
+            let _ = generation(&self.conn).and_then(|generation| {
+                high_water.note(generation, &committed.cursors);
+                high_water.save()
+            });
+        }
+        committed.done
+    }
+
+    /// Runs `work` on one consistent state of the database.
+    ///
+    /// # Errors
+    /// What `work` returns, or why the file cannot be read.
+    pub fn read<T>(&self, work: impl FnOnce(&ReadTx<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        self.fault.check()?;
+        let outcome = self.read_once(work).map_err(|error| diagnose(&self.conn, error));
+        if let Role::ReaderAtRest(at_rest) = &self.role {
+            // Without locks a writer may have changed pages under us, and whatever we saw is void.
+            at_rest.check(&self.path)?;
+        }
+        self.fault.note(outcome)
+    }
+
+    fn read_once<T>(&self, work: impl FnOnce(&ReadTx<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        retry_busy(|| {
+            roll_back(&self.conn)?;
+            self.conn.execute_batch("BEGIN DEFERRED")?;
+            // The first read fixes the state that all others see; it alone may find the file busy.
+            generation(&self.conn).map(drop)
+        })?;
+        let outcome = work(&ReadTx::new(&self.conn));
+        roll_back(&self.conn)?;
+        outcome
+    }
+
+    /// Checks the whole file: pages, tables, indexes. Takes about ten seconds per gigabyte, more on a slow
+    /// disk.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], or why the file cannot be read.
+    pub fn check_integrity(&self) -> Result<(), StoreError> {
+        self.read(|tx| super::open::check_pages(tx.conn(), &self.path, "integrity_check(1)"))
+    }
+
+    /// Closes the file: the log is folded into it, so that it is one file that can be read without writing.
+    ///
+    /// # Errors
+    /// Why that did not work; the file is closed all the same, and whole with its log.
+    pub fn close(self) -> Result<(), StoreError> {
+        let high_water = match &self.role {
+            Role::Daemon { high_water, .. } => Some(high_water),
+            Role::Command | Role::Reader | Role::ReaderAtRest(_) => None,
+        };
+        self.fault.check()?;
+        if matches!(self.role, Role::Daemon { .. } | Role::Command) {
+            let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
+            let folded = self.conn.query_row(checkpoint, [], |_| Ok(()));
+            folded.map_err(|error| diagnose(&self.conn, error.into()))?;
+        }
+        high_water.map_or(Ok(()), HighWater::save_durably)
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        if self.fault.get().is_some() {
+            // Closing folds the log into the file; a handle with a fault must not touch the file again.
+            let _ = self
+                .conn
+                .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+        }
+    }
+}
+
+/// Raised by a restore; see the high-water file.
+pub(super) fn generation(conn: &Connection) -> Result<i64, StoreError> {
+    let mut generation = conn.prepare_cached("SELECT generation FROM meta WHERE id = 1")?;
+    Ok(generation.query_row([], |row| row.get(0))?)
+}
+
+/// How a file looked that nobody had open. Reading it without locks is sound while it still looks so.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct AtRest {
+    bytes: u64,
+    modified: SystemTime,
+}
+
+impl AtRest {
+    /// Looks at the file; `None` if there is a log beside it or a daemon on it.
+    pub(super) fn look(path: &Path) -> Result<Option<AtRest>, StoreError> {
+        if beside(path, "-wal").exists() || !Lock::is_free(path) {
+            return Ok(None);
+        }
+        let failed = |error| StoreError::file("read", path, error);
+        let metadata = path.metadata().map_err(failed)?;
+        Ok(Some(AtRest {
+            bytes: metadata.len(),
+            modified: metadata.modified().map_err(failed)?,
+        }))
+    }
+
+    fn check(&self, path: &Path) -> Result<(), StoreError> {
+        if AtRest::look(path)?.as_ref() == Some(self) {
+            return Ok(());
+        }
+        Err(StoreError::Refused(
+            "the database was opened by somebody who writes while it was being read: run the command again"
+                .to_owned(),
+        ))
+    }
+}

@@ -1,0 +1,131 @@
+//! The high-water file beside the database: how far each chain was followed, as of the last commit that moved
+//! a cursor. It is not part of a backup, so a database that is behind it was restored from one. It is written
+//! after the commit, never before: behind the database it is harmless, ahead of it it would cry wolf.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::lock::beside;
+use super::{CursorMove, StoreError};
+
+/// A larger file is not one that we wrote.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// What the file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Marks {
+    /// Generation of the database that wrote it.
+    pub(super) generation: i64,
+    /// The greatest height that each chain's cursor had in this generation. A reorg may take the cursor
+    /// lower.
+    pub(super) cursors: BTreeMap<String, u64>,
+    /// Address ranges handed out to signers, which a restored database must not hand out again.
+    #[serde(default)]
+    pub(super) reserved: BTreeMap<String, u64>,
+}
+
+/// The file, and what it should say.
+#[derive(Debug)]
+pub(super) struct HighWater {
+    path: PathBuf,
+    marks: Marks,
+}
+
+/// What was found when the file was read.
+#[derive(Debug)]
+pub(super) enum Reading {
+    /// There is none: a new database, or a folder it was moved to without it.
+    Absent,
+    /// It cannot be read; why.
+    Broken(String),
+    /// It says this.
+    Marks(Marks),
+}
+
+/// `ledger.db` -> `ledger.db.highwater`.
+pub(super) fn read_marks(database: &Path) -> Reading {
+    let mut text = String::new();
+    let file = match File::open(beside(database, ".highwater")) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Reading::Absent,
+        Err(error) => return Reading::Broken(error.to_string()),
+    };
+    if let Err(error) = file.take(BYTES_MAX).read_to_string(&mut text) {
+        return Reading::Broken(error.to_string());
+    }
+    match serde_json::from_str(&text) {
+        Ok(marks) => Reading::Marks(marks),
+        Err(error) => Reading::Broken(error.to_string()),
+    }
+}
+
+impl HighWater {
+    /// Goes on from `marks`.
+    pub(super) fn new(database: &Path, marks: Marks) -> HighWater {
+        HighWater {
+            path: beside(database, ".highwater"),
+            marks,
+        }
+    }
+
+    /// Takes in what a committed transaction did.
+    pub(super) fn note(&mut self, generation: i64, moves: &[CursorMove]) {
+        if generation != self.marks.generation {
+            self.marks = Marks {
+                generation,
+                ..Marks::default()
+            };
+        }
+        for step in moves {
+            let mark = self.marks.cursors.entry(step.caip.clone()).or_insert(step.height);
+            *mark = if step.is_reanchor {
+                step.height
+            } else {
+                step.height.max(*mark)
+            };
+        }
+    }
+
+    /// Writes the file: whole under another name first, so that a crash leaves the old or the new one.
+    pub(super) fn save(&self) -> Result<(), StoreError> {
+        self.put(false)
+    }
+
+    /// Writes the file so that it survives a power loss. Too slow for every commit, and not needed then: a
+    /// file that is a little behind finds a restored backup all the same.
+    pub(super) fn save_durably(&self) -> Result<(), StoreError> {
+        self.put(true)
+    }
+
+    fn put(&self, is_durable: bool) -> Result<(), StoreError> {
+        let failed = |error| StoreError::file("write", &self.path, error);
+        let mut text = serde_json::to_string(&self.marks).map_err(|error| failed(error.into()))?;
+        text.push('\n');
+        let temporary = beside(&self.path, ".new");
+        let mut file = File::create(&temporary).map_err(failed)?;
+        file.write_all(text.as_bytes()).map_err(failed)?;
+        if is_durable {
+            file.sync_all().map_err(failed)?;
+        }
+        std::fs::rename(&temporary, &self.path).map_err(failed)?;
+        if is_durable {
+            sync_folder(&self.path)?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes a rename inside the folder of `path` survive a power loss.
+pub(super) fn sync_folder(path: &Path) -> Result<(), StoreError> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(|error| StoreError::file("sync the folder of", path, error))
+}

@@ -1,0 +1,222 @@
+//! The two shells around a database, with the same verbs. The threaded one is the daemon's: a writer thread
+//! that commits small writes together, and a reader thread beside it; they are the only threads of the
+//! program that are not tokio's. The inline one runs everything at once on the caller, for tests and the
+//! simulator.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::counters::{StoreCounters, Tally};
+use super::fault::{Fault, FaultCell};
+use super::threads::{self, ReadItem, WriteItem};
+use super::transact::Work;
+use super::{Database, OpenMode, ReadTx, StoreError, WriteTx};
+use crate::clock::Clock;
+
+/// Writes and reads that may wait in their queues; whoever comes next waits before it is let in.
+const QUEUE_MAX: usize = 256;
+
+/// The database as the rest of the daemon sees it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Store {
+    shell: Shell,
+    fault: FaultCell,
+    tally: Arc<Tally>,
+}
+
+#[derive(Clone, Debug)]
+enum Shell {
+    Threaded {
+        writes: mpsc::Sender<WriteItem>,
+        reads: mpsc::Sender<ReadItem>,
+    },
+    Inline {
+        // `None` once closed.
+        database: Arc<Mutex<Option<Database>>>,
+        clock: Clock,
+    },
+}
+
+impl Store {
+    /// Starts the writer and the reader thread on `database`, which a daemon opened.
+    ///
+    /// # Errors
+    /// The second connection or a thread cannot be had.
+    pub fn threaded(database: Database, clock: Clock) -> Result<Store, StoreError> {
+        let fault = database.fault.clone();
+        let tally = Arc::new(Tally::default());
+        let mut reader = Database::open(database.path(), OpenMode::ReadOnly)?;
+        reader.fault = fault.clone();
+        let (writes, write_queue) = mpsc::channel(QUEUE_MAX);
+        let (reads, read_queue) = mpsc::channel(QUEUE_MAX);
+        threads::start_reader(reader, read_queue)?;
+        threads::start_writer(database, clock, tally.clone(), write_queue)?;
+        Ok(Store {
+            shell: Shell::Threaded { writes, reads },
+            fault,
+            tally,
+        })
+    }
+
+    /// A store whose every call runs at once on the caller: same input, same order, same result.
+    pub fn inline(database: Database, clock: Clock) -> Store {
+        Store {
+            fault: database.fault.clone(),
+            tally: Arc::new(Tally::default()),
+            shell: Shell::Inline {
+                database: Arc::new(Mutex::new(Some(database))),
+                clock,
+            },
+        }
+    }
+
+    /// A small write. It shares a commit with others, and is answered after it. `work` may be run more than
+    /// once; only its last run counts. Dropping the future does not take the write back.
+    ///
+    /// # Errors
+    /// What `work` returns, or why nothing was committed. After [`StoreError::Io`] it is unknown whether it
+    /// was.
+    pub async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnMut(&mut WriteTx<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.enqueue(work, WriteItem::Small).await
+    }
+
+    /// A large write, such as several blocks of a catch-up: a transaction of its own.
+    ///
+    /// # Errors
+    /// As [`Store::write`].
+    pub async fn write_alone<T: Send + 'static>(
+        &self,
+        work: impl FnMut(&mut WriteTx<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.enqueue(work, WriteItem::Alone).await
+    }
+
+    async fn enqueue<T: Send + 'static>(
+        &self,
+        mut work: impl FnMut(&mut WriteTx<'_>) -> Result<T, StoreError> + Send + 'static,
+        item: fn(Box<dyn Work>) -> WriteItem,
+    ) -> Result<T, StoreError> {
+        match &self.shell {
+            Shell::Threaded { writes, .. } => {
+                let (answer, outcome) = oneshot::channel();
+                let work = Box::new(Write {
+                    work,
+                    done: None,
+                    answer,
+                });
+                let _place = self.tally.enter_queue();
+                writes.send(item(work)).await.map_err(|_| StoreError::Closed)?;
+                outcome.await.unwrap_or(Err(StoreError::Closed))
+            }
+            Shell::Inline { database, clock } => with(database, |database| {
+                let began = clock.instant();
+                let outcome = database.write(clock.now_ms(), &mut work);
+                self.tally.committed(1, began.elapsed());
+                outcome
+            }),
+        }
+    }
+
+    /// A read of one consistent state. It sees every write that was answered before it.
+    ///
+    /// # Errors
+    /// What `work` returns, or why the file cannot be read.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&ReadTx<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        match &self.shell {
+            Shell::Threaded { reads, .. } => {
+                let (answer, outcome) = oneshot::channel();
+                let read = Box::new(|database: &Database| {
+                    // Nobody may be waiting any more; there is nobody else to tell.
+                    let _ = answer.send(database.read(work));
+                });
+                let read = ReadItem::Read(read);
+                reads.send(read).await.map_err(|_| StoreError::Closed)?;
+                outcome.await.unwrap_or(Err(StoreError::Closed))
+            }
+            Shell::Inline { database, .. } => with(database, |database| database.read(work)),
+        }
+    }
+
+    /// Why this store must not be used any more, if so.
+    pub fn fault(&self) -> Option<Fault> {
+        self.fault.get()
+    }
+
+    /// Waits until the store must not be used any more. The daemon then exits and is started anew.
+    pub async fn failed(&self) -> Fault {
+        self.fault.wait().await
+    }
+
+    /// What the store did so far.
+    pub fn counters(&self) -> StoreCounters {
+        self.tally.read()
+    }
+
+    /// Works off what is queued, folds the log into the file and lets go of the lock. Later calls, by any
+    /// clone, fail with [`StoreError::Closed`].
+    ///
+    /// # Errors
+    /// As [`Database::close`]: the store is closed all the same.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        match &self.shell {
+            Shell::Threaded { writes, reads } => {
+                // The reader first: the log cannot be folded in while somebody reads from it.
+                let (answer, stopped) = oneshot::channel();
+                if reads.send(ReadItem::Stop(answer)).await.is_ok() {
+                    let _ = stopped.await;
+                }
+                let (answer, closed) = oneshot::channel();
+                if writes.send(WriteItem::Close(answer)).await.is_err() {
+                    return Ok(());
+                }
+                closed.await.unwrap_or(Ok(()))
+            }
+            Shell::Inline { database, .. } => {
+                let database = database.lock().unwrap_or_else(PoisonError::into_inner).take();
+                database.map_or(Ok(()), Database::close)
+            }
+        }
+    }
+}
+
+fn with<T>(
+    database: &Mutex<Option<Database>>,
+    work: impl FnOnce(&mut Database) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    // A panic ends the process, except in tests, where the transaction that it interrupted is rolled back
+    // below.
+    let mut slot = database.lock().unwrap_or_else(PoisonError::into_inner);
+    work(slot.as_mut().ok_or(StoreError::Closed)?)
+}
+
+/// A write on its way: the work, what it returned last, and who waits.
+struct Write<T, F> {
+    work: F,
+    done: Option<T>,
+    answer: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<T, F> Work for Write<T, F>
+where
+    T: Send,
+    F: FnMut(&mut WriteTx<'_>) -> Result<T, StoreError> + Send,
+{
+    fn run(&mut self, tx: &mut WriteTx<'_>) -> Result<(), StoreError> {
+        self.done = None;
+        self.done = Some((self.work)(tx)?);
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, outcome: Result<(), StoreError>) {
+        let Write { done, answer, .. } = *self;
+        // Nobody may be waiting any more; the write stands all the same.
+        let _ = answer.send(outcome.and_then(|()| done.ok_or(StoreError::Closed)));
+    }
+}

@@ -1,0 +1,174 @@
+//! The threaded shell: who shares a commit, who is answered when, how it ends.
+
+use std::sync::mpsc;
+
+use super::{Scratch, note, notes};
+use crate::clock::Clock;
+use crate::store::{Fault, Store, StoreError};
+
+/// Holds the writer back until it is told to go on.
+fn gate(store: &Store) -> (mpsc::Sender<()>, tokio::task::JoinHandle<Result<(), StoreError>>) {
+    let (open, opened) = mpsc::channel();
+    let store = store.clone();
+    let held = tokio::spawn(async move { store.write_alone(move |_| Ok(opened.recv().unwrap())).await });
+    (open, held)
+}
+
+/// Lets every task run until all of them wait.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_refused_member_of_a_batch_is_answered_alone() {
+    let (scratch, database) = Scratch::new();
+    let store = Store::threaded(database, Clock::real()).unwrap();
+    let (open, held) = gate(&store);
+    settle().await;
+    let write = |id, refuse| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            let outcome = store.write(move |tx| {
+                note(tx, id)?;
+                if refuse {
+                    return Err(StoreError::Refused("no".into()));
+                }
+                Ok(id)
+            });
+            outcome.await
+        })
+    };
+    let (first, again, refused, last) = (write(1, false), write(1, false), write(2, true), write(3, false));
+    settle().await;
+    open.send(()).unwrap();
+    held.await.unwrap().unwrap();
+    assert_eq!(first.await.unwrap().unwrap(), 1);
+    assert!(matches!(again.await.unwrap(), Err(StoreError::Constraint(_))));
+    assert!(matches!(refused.await.unwrap(), Err(StoreError::Refused(_))));
+    assert_eq!(last.await.unwrap().unwrap(), 3);
+    assert_eq!(store.counters().batch_writes_max, 4);
+    assert_eq!(scratch.notes(), [1, 3]);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn nobody_is_answered_before_the_commit() {
+    let (scratch, database) = Scratch::new();
+    let store = Store::threaded(database, Clock::real()).unwrap();
+    let (open, held) = gate(&store);
+    settle().await;
+    let quick = tokio::spawn({
+        let store = store.clone();
+        async move { store.write(|tx| note(tx, 1)).await }
+    });
+    settle().await;
+    // The second member of the same batch says that the first has run, then holds the commit back.
+    let (running, runs) = tokio::sync::oneshot::channel();
+    let (go_on, waits) = mpsc::channel::<()>();
+    let mut running = Some(running);
+    let slow = tokio::spawn({
+        let store = store.clone();
+        async move {
+            let work = move |tx: &mut crate::store::WriteTx<'_>| {
+                running.take().map(|running| running.send(()));
+                waits.recv().unwrap();
+                note(tx, 2)
+            };
+            store.write(work).await
+        }
+    });
+    settle().await;
+    open.send(()).unwrap();
+    held.await.unwrap().unwrap();
+    runs.await.unwrap();
+    settle().await;
+    assert!(!quick.is_finished());
+    assert_eq!(scratch.notes(), Vec::<i64>::new());
+    go_on.send(()).unwrap();
+    quick.await.unwrap().unwrap();
+    slow.await.unwrap().unwrap();
+    assert_eq!(scratch.notes(), [1, 2]);
+}
+
+#[tokio::test]
+async fn a_closed_store_has_written_all_and_left_one_file() {
+    let (scratch, database) = Scratch::new();
+    let store = Store::threaded(database, Clock::real()).unwrap();
+    let writes: Vec<_> = (0..100)
+        .map(|id| {
+            let store = store.clone();
+            tokio::spawn(async move { store.write(move |tx| note(tx, id)).await })
+        })
+        .collect();
+    settle().await;
+    store.close().await.unwrap();
+    let mut written = Vec::new();
+    for (id, write) in (0..).zip(writes) {
+        match write.await.unwrap() {
+            Ok(()) => written.push(id),
+            Err(error) => assert!(matches!(error, StoreError::Closed), "{error:?}"),
+        }
+    }
+    assert_eq!(scratch.notes(), written);
+    let late = store.write(|tx| note(tx, 1000)).await;
+    assert!(matches!(late, Err(StoreError::Closed)));
+    assert!(matches!(store.read(|_| Ok(())).await, Err(StoreError::Closed)));
+    store.close().await.unwrap();
+    assert!(!scratch.path.with_extension("db-wal").exists());
+    drop(scratch.open());
+}
+
+#[tokio::test]
+async fn a_read_sees_what_was_answered_and_goes_on_during_a_write() {
+    let (_scratch, database) = Scratch::new();
+    let store = Store::threaded(database, Clock::real()).unwrap();
+    store.write(|tx| note(tx, 1)).await.unwrap();
+    let (open, held) = gate(&store);
+    settle().await;
+    let count = |tx: &crate::store::ReadTx<'_>| {
+        Ok(tx
+            .conn()
+            .query_row("SELECT count(*) FROM notes", [], |row| row.get::<_, i64>(0))?)
+    };
+    assert_eq!(store.read(count).await.unwrap(), 1);
+    open.send(()).unwrap();
+    held.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_daemon_that_was_overtaken_writes_nothing_more() {
+    let (scratch, database) = Scratch::new();
+    let store = Store::threaded(database, Clock::real()).unwrap();
+    let other = rusqlite::Connection::open(&scratch.path).unwrap();
+    other.execute("UPDATE meta SET epoch = epoch + 1", []).unwrap();
+    for id in [1, 2] {
+        let outcome = store.write(move |tx| note(tx, id)).await;
+        assert!(
+            matches!(outcome, Err(StoreError::StaleEpoch { .. })),
+            "{outcome:?}"
+        );
+    }
+    assert!(matches!(store.failed().await, Fault::StaleEpoch { .. }));
+    assert_eq!(scratch.notes(), Vec::<i64>::new());
+}
+
+#[tokio::test]
+async fn the_inline_shell_has_the_same_verbs() {
+    let (scratch, database) = Scratch::new();
+    let store = Store::inline(database, Clock::simulated(77));
+    assert_eq!(
+        store.write(|tx| note(tx, 1).map(|()| tx.now_ms())).await.unwrap(),
+        77
+    );
+    let twice = store.write_alone(|tx| note(tx, 1)).await;
+    assert!(matches!(twice, Err(StoreError::Constraint(_))));
+    store
+        .read(|tx| Ok(tx.conn().execute_batch("SELECT 1")?))
+        .await
+        .unwrap();
+    store.close().await.unwrap();
+    assert!(matches!(store.write(|_| Ok(())).await, Err(StoreError::Closed)));
+    assert_eq!(notes(&scratch.open()), [1]);
+}

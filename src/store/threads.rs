@@ -1,0 +1,120 @@
+//! The loops of the writer and the reader thread.
+
+use std::path::Path;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::counters::Tally;
+use super::transact::Work;
+use super::{Database, StoreError};
+use crate::clock::Clock;
+use std::sync::Arc;
+
+/// Small writes that share one commit, at most. A larger batch would save no more syncs and make all of them
+/// wait.
+pub(super) const BATCH_MAX: usize = 64;
+
+/// What the writer is asked.
+pub(super) enum WriteItem {
+    /// May share a commit.
+    Small(Box<dyn Work>),
+    /// A transaction of its own.
+    Alone(Box<dyn Work>),
+    /// Work off the queue, close the file, and say how that went.
+    Close(oneshot::Sender<Result<(), StoreError>>),
+}
+
+/// What the reader is asked.
+pub(super) enum ReadItem {
+    /// Reads and answers by itself.
+    Read(Box<dyn FnOnce(&Database) + Send>),
+    /// Work off the queue, close the connection.
+    Stop(oneshot::Sender<()>),
+}
+
+/// Starts the writer thread. It ends when it is told to, or when nobody can ask it any more.
+pub(super) fn start_writer(
+    database: Database,
+    clock: Clock,
+    tally: Arc<Tally>,
+    mut queue: mpsc::Receiver<WriteItem>,
+) -> Result<(), StoreError> {
+    let path = database.path().to_owned();
+    spawn("store-writer", &path, move || {
+        write_all(database, clock, &tally, &mut queue);
+    })
+}
+
+/// Starts the reader thread, which ends likewise.
+pub(super) fn start_reader(
+    database: Database,
+    mut queue: mpsc::Receiver<ReadItem>,
+) -> Result<(), StoreError> {
+    let path = database.path().to_owned();
+    spawn("store-reader", &path, move || {
+        let mut stopped = None;
+        while let Some(item) = queue.blocking_recv() {
+            match item {
+                ReadItem::Read(read) => read(&database),
+                ReadItem::Stop(answer) => {
+                    queue.close();
+                    stopped = Some(answer);
+                }
+            }
+        }
+        drop(database);
+        stopped.map(|answer| answer.send(()));
+    })
+}
+
+fn spawn(name: &str, path: &Path, body: impl FnOnce() + Send + 'static) -> Result<(), StoreError> {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    match thread.spawn(body) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(StoreError::file("start a thread for", path, error)),
+    }
+}
+
+fn write_all(mut database: Database, clock: Clock, tally: &Tally, queue: &mut mpsc::Receiver<WriteItem>) {
+    let mut closing = None;
+    let mut next = queue.blocking_recv();
+    while let Some(item) = next.take() {
+        match item {
+            WriteItem::Small(first) => {
+                let mut batch = vec![first];
+                next = fill(&mut batch, queue);
+                commit(&mut database, clock, tally, batch);
+            }
+            WriteItem::Alone(work) => commit(&mut database, clock, tally, vec![work]),
+            WriteItem::Close(answer) => {
+                queue.close();
+                closing = Some(answer);
+            }
+        }
+        next = next.or_else(|| queue.blocking_recv());
+    }
+    let outcome = database.close();
+    closing.map(|answer| answer.send(outcome));
+}
+
+/// Takes the small writes that wait already, in their order. Returns the first item that may not join.
+fn fill(batch: &mut Vec<Box<dyn Work>>, queue: &mut mpsc::Receiver<WriteItem>) -> Option<WriteItem> {
+    while batch.len() < BATCH_MAX {
+        match queue.try_recv() {
+            Ok(WriteItem::Small(work)) => batch.push(work),
+            Ok(other) => return Some(other),
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
+fn commit(database: &mut Database, clock: Clock, tally: &Tally, mut batch: Vec<Box<dyn Work>>) {
+    let began = clock.instant();
+    let outcomes = database.write_batch(clock.now_ms(), &mut batch);
+    assert!(outcomes.len() == batch.len(), "every member is answered");
+    tally.committed(batch.len(), began.elapsed());
+    for (work, outcome) in batch.into_iter().zip(outcomes) {
+        work.answer(outcome);
+    }
+}

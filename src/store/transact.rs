@@ -1,0 +1,226 @@
+//! Transactions: one piece of work in a transaction of its own, or many in one commit with a savepoint each.
+//! A transaction is run as a whole or not at all, also when SQLite ends it underneath us.
+
+use rusqlite::Connection;
+
+use super::{CursorMove, StoreError, WriteTx};
+
+/// How often a whole transaction is tried before the caller hears [`StoreError::Busy`].
+const BUSY_TRIES: u32 = 3;
+
+/// Who is writing, checked inside each write transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Writer {
+    /// A daemon, which must still be the newest one: one that was frozen while another took over finds out
+    /// here.
+    Daemon {
+        /// Its epoch.
+        epoch: i64,
+    },
+    /// A command, for whose schema the file must still be: a newer daemon may upgrade it at any time.
+    Command {
+        /// The schema version it was written for.
+        schema: i64,
+    },
+}
+
+/// Work for a transaction, with its answer kept until the commit. It may be run more than once.
+pub(super) trait Work: Send {
+    /// Does the work; the last run counts.
+    fn run(&mut self, tx: &mut WriteTx<'_>) -> Result<(), StoreError>;
+    /// Tells whoever waits.
+    fn answer(self: Box<Self>, outcome: Result<(), StoreError>);
+}
+
+/// What a committed transaction leaves to do.
+#[derive(Debug)]
+pub(super) struct Committed<T> {
+    pub(super) done: T,
+    pub(super) cursors: Vec<CursorMove>,
+}
+
+/// One whole write transaction, tried again while somebody else is writing.
+pub(super) fn transact<T>(
+    conn: &Connection,
+    writer: Writer,
+    mut work: impl FnMut(&Connection) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    retry_busy(|| transact_once(conn, writer, &mut work))
+}
+
+/// Runs `attempt` again while somebody else is in the way, a bounded number of times. SQLite waits in each.
+pub(super) fn retry_busy<T>(mut attempt: impl FnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    let mut tries = 1;
+    loop {
+        let outcome = attempt();
+        if tries == BUSY_TRIES || !matches!(outcome, Err(StoreError::Busy(_))) {
+            return outcome;
+        }
+        tries += 1;
+    }
+}
+
+fn transact_once<T>(
+    conn: &Connection,
+    writer: Writer,
+    work: &mut impl FnMut(&Connection) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let outcome = begin(conn)
+        .and_then(|()| check_writer(conn, writer))
+        .and_then(|()| work(conn))
+        .and_then(|done| commit(conn).map(|()| done));
+    if let Err(error) = outcome {
+        let error = diagnose(conn, error);
+        roll_back(conn)?;
+        return Err(error);
+    }
+    outcome
+}
+
+fn begin(conn: &Connection) -> Result<(), StoreError> {
+    Ok(conn.execute_batch("BEGIN IMMEDIATE")?)
+}
+
+fn commit(conn: &Connection) -> Result<(), StoreError> {
+    refuse_lost(conn)?;
+    Ok(conn.execute_batch("COMMIT")?)
+}
+
+/// Ends what is open, if SQLite has not done so itself.
+pub(super) fn roll_back(conn: &Connection) -> Result<(), StoreError> {
+    if !conn.is_autocommit() {
+        conn.execute_batch("ROLLBACK")?;
+    }
+    Ok(())
+}
+
+/// Full disks and other errors may end a transaction. If the work went on without noticing, what it wrote
+/// after that was committed statement by statement; we must at least not call that a success.
+fn refuse_lost(conn: &Connection) -> Result<(), StoreError> {
+    if conn.is_autocommit() {
+        let what = "the transaction was rolled back underneath its work";
+        return Err(StoreError::Corrupt(what.to_owned()));
+    }
+    Ok(())
+}
+
+fn check_writer(conn: &Connection, writer: Writer) -> Result<(), StoreError> {
+    match writer {
+        Writer::Daemon { epoch: held } => {
+            let mut epoch = conn.prepare_cached("SELECT epoch FROM meta WHERE id = 1")?;
+            let found = epoch.query_row([], |row| row.get(0))?;
+            if found != held {
+                return Err(StoreError::StaleEpoch { held, found });
+            }
+        }
+        Writer::Command { schema: ours } => {
+            let file = conn.pragma_query_value(None, "user_version", |row| row.get(0))?;
+            if file != ours {
+                return Err(StoreError::SchemaTooNew { file, ours });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs one piece of work in a transaction of its own.
+pub(super) fn write_one<T>(
+    conn: &Connection,
+    writer: Writer,
+    now_ms: i64,
+    mut work: impl FnMut(&mut WriteTx<'_>) -> Result<T, StoreError>,
+) -> Result<Committed<T>, StoreError> {
+    transact(conn, writer, |conn| {
+        let mut tx = WriteTx::new(conn, now_ms);
+        let done = work(&mut tx)?;
+        Ok(Committed {
+            done,
+            cursors: tx.cursors,
+        })
+    })
+}
+
+/// Runs all of `batch` in one transaction. A member that is refused loses its own effects and gets its own
+/// error; any other error means that nothing of the batch happened.
+pub(super) fn write_together(
+    conn: &Connection,
+    writer: Writer,
+    now_ms: i64,
+    batch: &mut [Box<dyn Work>],
+) -> Result<Committed<Vec<Result<(), StoreError>>>, StoreError> {
+    transact(conn, writer, |conn| {
+        let mut all = Committed {
+            done: Vec::with_capacity(batch.len()),
+            cursors: Vec::new(),
+        };
+        for work in batch.iter_mut() {
+            let outcome = write_member(conn, now_ms, work.as_mut())?;
+            all.done.push(outcome.map(|cursors| all.cursors.extend(cursors)));
+        }
+        Ok(all)
+    })
+}
+
+/// One savepoint. The outer error is the whole batch's, the inner one the member's own.
+fn write_member(
+    conn: &Connection,
+    now_ms: i64,
+    work: &mut dyn Work,
+) -> Result<Result<Vec<CursorMove>, StoreError>, StoreError> {
+    conn.prepare_cached("SAVEPOINT member")?.execute([])?;
+    let mut tx = WriteTx::new(conn, now_ms);
+    let outcome = work.run(&mut tx);
+    refuse_lost(conn)?;
+    match outcome {
+        Ok(()) => {}
+        Err(error) if error.is_a_refusal() => {
+            conn.prepare_cached("ROLLBACK TO member")?.execute([])?;
+            conn.prepare_cached("RELEASE member")?.execute([])?;
+            return Ok(Err(error));
+        }
+        Err(error) => return Err(error),
+    }
+    conn.prepare_cached("RELEASE member")?.execute([])?;
+    Ok(Ok(tx.cursors))
+}
+
+/// Tells a full disk from a broken one. Growing the log is SQLITE_FULL by itself, but growing or creating its
+/// index (`-shm`) is reported as an I/O error, with the operating system's word beside it.
+pub(super) fn diagnose(conn: &Connection, error: StoreError) -> StoreError {
+    let StoreError::Io(cause) = error else {
+        return error;
+    };
+    match cause.sqlite_error() {
+        // After a failed fsync nobody knows what reached the disk, whatever the reason was.
+        Some(code) if is_a_failed_sync(code.extended_code) => StoreError::Io(cause),
+        Some(code) if has_system_error(code.extended_code) && is_out_of_space(system_errno(conn)) => {
+            StoreError::DiskFull(cause)
+        }
+        _ => StoreError::Io(cause),
+    }
+}
+
+fn is_a_failed_sync(extended_code: i32) -> bool {
+    extended_code == rusqlite::ffi::SQLITE_IOERR_FSYNC
+        || extended_code == rusqlite::ffi::SQLITE_IOERR_DIR_FSYNC
+}
+
+/// SQLite keeps the system's error number for these two classes only.
+fn has_system_error(extended_code: i32) -> bool {
+    let class = extended_code & 0xff;
+    class == rusqlite::ffi::SQLITE_IOERR || class == rusqlite::ffi::SQLITE_CANTOPEN
+}
+
+fn is_out_of_space(errno: i32) -> bool {
+    use std::io::ErrorKind;
+    let kind = std::io::Error::from_raw_os_error(errno).kind();
+    kind == ErrorKind::StorageFull || kind == ErrorKind::QuotaExceeded
+}
+
+/// The error number of the system call that failed last on this connection. rusqlite has no safe way to it.
+#[allow(unsafe_code)]
+fn system_errno(conn: &Connection) -> i32 {
+    // SAFETY: the handle is that of a live, borrowed connection, which no other thread uses, and the call
+    // only reads a field of it.
+    unsafe { rusqlite::ffi::sqlite3_system_errno(conn.handle()) }
+}
