@@ -5,6 +5,7 @@
 // Each test binary uses its own part of this module.
 #![allow(dead_code)]
 
+pub mod daemon;
 pub mod http;
 pub mod net;
 pub mod node;

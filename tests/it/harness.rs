@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::common::daemon::{Daemon, Setup};
+use crate::common::stub::StubNode;
 use crate::common::wait::{PATIENCE, wait_until};
 
 #[test]
@@ -18,4 +20,18 @@ fn waiting_returns_the_answer_and_asks_again() {
 #[should_panic(expected = "in vain: rain")]
 fn waiting_ends_at_the_deadline() {
     wait_until("rain", Duration::from_millis(50), || None::<()>);
+}
+
+#[test]
+fn written_config_passes_the_check_of_the_binary() {
+    let stub = StubNode::alone();
+    let daemon = Daemon::prepare(&Setup::for_stub(&stub));
+    let output = daemon.cli(&["check"]);
+    assert!(output.status.success(), "{output:?}");
+    let unknown_key = Setup {
+        chain_lines: "polling = 1\n".to_owned(),
+        ..Setup::for_stub(&stub)
+    };
+    daemon.write_config(&unknown_key);
+    assert_eq!(daemon.cli(&["check"]).status.code(), Some(2));
 }

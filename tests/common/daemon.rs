@@ -1,0 +1,257 @@
+//! The real `creditd` binary: its config in a folder of its own, the daemon as a child process, the commands.
+
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::node::RegtestNode;
+use super::stub::StubNode;
+use super::wait::{PATIENCE, wait_until};
+
+/// How long a daemon may take to end after SIGTERM.
+const STOP_MAX: Duration = Duration::from_secs(5);
+
+/// How much of the log a failed test shows.
+const LOG_LINES_SHOWN: usize = 60;
+
+/// What the config file says: one regtest chain `btc`, polled fast, credited at depth 3 unless changed.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub rpc_url: String,
+    pub cookie_file: PathBuf,
+    pub instance: String,
+    pub confirmations: u32,
+    /// More lines for the `[[bitcoin]]` table, such as `start = 0`.
+    pub chain_lines: String,
+    /// More tables at the end of the file.
+    pub tables: String,
+    /// For the child process, beside an environment without any `CREDITD_` variable.
+    pub environment: Vec<(String, String)>,
+}
+
+impl Setup {
+    pub fn for_node(node: &RegtestNode) -> Self {
+        Self::new(node.url(), node.cookie_file())
+    }
+
+    pub fn for_stub(stub: &StubNode) -> Self {
+        Self::new(stub.url(), stub.cookie_file())
+    }
+
+    pub fn new(rpc_url: String, cookie_file: PathBuf) -> Self {
+        Self {
+            rpc_url,
+            cookie_file,
+            instance: "test".to_owned(),
+            confirmations: 3,
+            chain_lines: String::new(),
+            tables: String::new(),
+            environment: Vec::new(),
+        }
+    }
+
+    fn toml(&self) -> String {
+        let quote = |text: &str| Value::from(text).to_string();
+        format!(
+            "database = \"creditd.db\"\n\n[log]\nlevel = \"debug\"\n\n[[bitcoin]]\nalias = \"btc\"\n\
+             network = \"regtest\"\ninstance = {}\nrpc_url = {}\ncookie_file = {}\npoll_ms = 50\nmempool_ms \
+             = 50\n\
+             {}\n[[bitcoin.policy]]\nconfirmations = {}\n\n{}\n",
+            quote(&self.instance),
+            quote(&self.rpc_url),
+            quote(&self.cookie_file.display().to_string()),
+            self.chain_lines,
+            self.confirmations,
+            self.tables,
+        )
+    }
+}
+
+/// A folder with a config and a database, and the daemon on it while it runs.
+pub struct Daemon {
+    dir: TempDir,
+    environment: Vec<(String, String)>,
+    child: Option<Child>,
+}
+
+impl Daemon {
+    /// Writes the config and starts the daemon. It may still be connecting when this returns.
+    pub fn start(setup: &Setup) -> Self {
+        let mut daemon = Self::prepare(setup);
+        daemon.start_again();
+        daemon
+    }
+
+    /// Writes the config only, for commands that need no daemon.
+    pub fn prepare(setup: &Setup) -> Self {
+        let dir = tempfile::Builder::new()
+            .prefix("creditd-test-")
+            .tempdir()
+            .unwrap();
+        let daemon = Self {
+            dir,
+            environment: setup.environment.clone(),
+            child: None,
+        };
+        daemon.write_config(setup);
+        daemon
+    }
+
+    /// Replaces the config file; a running daemon does not notice before its next start.
+    pub fn write_config(&self, setup: &Setup) {
+        std::fs::write(self.config_file(), setup.toml()).unwrap();
+    }
+
+    pub fn config_file(&self) -> PathBuf {
+        self.dir.path().join("creditd.toml")
+    }
+
+    pub fn database(&self) -> PathBuf {
+        self.dir.path().join("creditd.db")
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.dir.path().join("creditd.log")
+    }
+
+    /// What the daemon has logged in all its runs so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.log_file()).unwrap_or_default()
+    }
+
+    /// Starts a daemon on the same folder; none may be running.
+    pub fn start_again(&mut self) {
+        assert!(!self.is_running(), "the daemon is already running");
+        let log: File = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.log_file())
+            .unwrap();
+        let mut command = self.command(&["run"]);
+        command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log);
+        self.child = Some(command.spawn().unwrap());
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child
+            .as_mut()
+            .is_some_and(|child| child.try_wait().unwrap().is_none())
+    }
+
+    /// The process id of the running daemon.
+    #[track_caller]
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("a running daemon").id()
+    }
+
+    /// Ends the daemon without warning.
+    pub fn kill9(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Ends the daemon as systemd does; it must end by itself, in time, and report success.
+    #[track_caller]
+    pub fn stop(&mut self) {
+        // The shell's own `kill`: there is one on every machine, and no unsafe code is needed.
+        let pid = self.pid().to_string();
+        assert!(
+            Command::new("sh")
+                .args(["-c", "kill -TERM \"$1\"", "sh", &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let status = self.ended(STOP_MAX);
+        assert!(
+            status.success(),
+            "the daemon ended with {status}:\n{}",
+            self.log_tail()
+        );
+    }
+
+    /// Waits until the daemon has ended, and says how.
+    #[track_caller]
+    pub fn ended(&mut self, deadline: Duration) -> ExitStatus {
+        let child = self.child.as_mut().expect("a daemon that was started");
+        let status = wait_until("the daemon ends", deadline, || child.try_wait().unwrap());
+        self.child = None;
+        status
+    }
+
+    /// Runs another command on the same config.
+    pub fn cli(&self, args: &[&str]) -> Output {
+        self.command(args).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// The JSON answer of a command that must succeed.
+    #[track_caller]
+    pub fn json(&self, args: &[&str]) -> Value {
+        let output = self.cli(&[args, &["--json"]].concat());
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert!(
+            output.status.success(),
+            "creditd {args:?}: {}\n{stdout}{stderr}",
+            output.status
+        );
+        serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("creditd {args:?}: {error}\n{stdout}"))
+    }
+
+    /// Asks a command again and again until `found` sees what it wants in the JSON. A refusal is asked again
+    /// too: the database may not be there yet.
+    #[track_caller]
+    pub fn wait_for<T>(&self, what: &str, args: &[&str], mut found: impl FnMut(&Value) -> Option<T>) -> T {
+        wait_until(what, PATIENCE, || {
+            let output = self.cli(&[args, &["--json"]].concat());
+            found(&serde_json::from_slice(&output.stdout).ok()?)
+        })
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_creditd"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("CREDITD_") {
+                command.env_remove(name);
+            }
+        }
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+            .current_dir(self.dir.path())
+            .arg("--config")
+            .arg(self.config_file())
+            .args(args);
+        command
+    }
+
+    fn log_tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill9();
+        if std::thread::panicking() {
+            eprintln!("---- end of the daemon's log ----\n{}\n----", self.log_tail());
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
