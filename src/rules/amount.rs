@@ -145,6 +145,12 @@ impl Work {
     pub fn checked_add(self, other: Work) -> Option<Work> {
         self.0.checked_add(other.0).map(Work)
     }
+
+    /// The difference, or `None` below zero.
+    #[must_use]
+    pub fn checked_sub(self, other: Work) -> Option<Work> {
+        self.0.checked_sub(other.0).map(Work)
+    }
 }
 
 #[cfg(test)]

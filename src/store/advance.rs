@@ -58,11 +58,11 @@ pub enum Advanced {
 
 /// What a step carries from its disconnects to its end.
 #[derive(Default)]
-struct Reorg {
+pub(super) struct Reorg {
     /// Transactions whose block was disconnected, with that block.
-    left: BTreeMap<i64, HeldHeader>,
+    pub left: BTreeMap<i64, HeldHeader>,
     /// Transactions that a block connected in this step holds.
-    arrived: BTreeSet<i64>,
+    pub arrived: BTreeSet<i64>,
 }
 
 impl WriteTx<'_> {
@@ -172,6 +172,7 @@ impl WriteTx<'_> {
             )?
             .execute(params![chain.0, height])?;
         self.move_cursor(chain, tip.height, below.height)?;
+        self.step_back(chain, tip.height)?;
         self.conn()
             .prepare_cached("DELETE FROM headers WHERE chain = ?1 AND height = ?2")?
             .execute(params![chain.0, height])?;
@@ -323,7 +324,12 @@ impl WriteTx<'_> {
     }
 
     /// Decides, after the last connect, about every transaction whose block was disconnected.
-    fn settle_left(&mut self, at: &Context, reorg: &Reorg, terms: &Terms) -> Result<(), StoreError> {
+    pub(super) fn settle_left(
+        &mut self,
+        at: &Context,
+        reorg: &Reorg,
+        terms: &Terms,
+    ) -> Result<(), StoreError> {
         for (tx, lost) in &reorg.left {
             if reorg.arrived.contains(tx) {
                 continue;

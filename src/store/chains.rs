@@ -50,15 +50,19 @@ const HEADER_COLUMNS: &str = "height, hash, parent, time_secs, bits, work, chain
 fn header_row(row: &Row<'_>) -> Result<HeldHeader, StoreError> {
     Ok(HeldHeader {
         height: uint(row.get(0)?)?,
-        header: Header {
-            hash: row.get(1)?,
-            parent: row.get(2)?,
-            time_secs: uint(row.get(3)?)?,
-            bits: u32::try_from(row.get::<_, i64>(4)?)
-                .map_err(|_| StoreError::Corrupt("header bits".into()))?,
-            work: row.get(5)?,
-        },
+        header: bare_header(row, 1)?,
         chainwork: row.get(6)?,
+    })
+}
+
+/// A header from the columns `hash, parent, time_secs, bits, work` that start at `first`.
+pub(super) fn bare_header(row: &Row<'_>, first: usize) -> Result<Header, StoreError> {
+    Ok(Header {
+        hash: row.get(first)?,
+        parent: row.get(first + 1)?,
+        time_secs: uint(row.get(first + 2)?)?,
+        bits: row.get(first + 3)?,
+        work: row.get(first + 4)?,
     })
 }
 

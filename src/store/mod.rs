@@ -21,7 +21,10 @@ mod lock;
 mod mempool;
 mod migrate;
 mod open;
+mod repair;
+mod rescan;
 mod shell;
+mod staged;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -38,6 +41,8 @@ pub use error::StoreError;
 pub use fault::Fault;
 pub use mempool::ListApplied;
 pub use open::{Finding, OpenMode};
+pub use repair::Reanchor;
+pub use rescan::{Backfill, Rescan, Rescanned, outpoints_of};
 pub use shell::Store;
 
 /// A consistent view of the database. Only this module makes one.
