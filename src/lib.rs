@@ -15,6 +15,7 @@ pub mod index;
 pub mod telemetry;
 
 pub mod chain;
+pub mod follow;
 pub mod store;
 
 pub mod cli;

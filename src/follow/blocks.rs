@@ -1,0 +1,256 @@
+//! Connecting: catch-up in batches, and the reorg transaction.
+
+use super::{Follower, RELOAD_BLOCKS, Trouble};
+use crate::chain::{ChainSource, NodeTip, SourceError};
+use crate::clock::{Clock, millis};
+use crate::index::Index;
+use crate::rules::chain_state::ChainState;
+use crate::rules::{BlockHash, HeldHeader, ScannedBlock};
+use crate::store::{Advance, Advanced, Store, StoreError, Terms, outpoints_of};
+use std::sync::Arc;
+
+/// A catch-up transaction ends at this many blocks or this much time, so that small writes get their turn.
+const BATCH_BLOCKS: usize = 64;
+const BATCH_MS: i64 = 100;
+/// How many hashes of the node's chain are asked for at once.
+const HASHES: usize = 512;
+/// The reorg transaction connects at most this many blocks more than the window can disconnect.
+const REORG_EXTRA: u64 = 6;
+
+/// Blocks that link to each other, the held header of the last, and what ended the run early.
+struct Run {
+    blocks: Vec<ScannedBlock>,
+    last: HeldHeader,
+    failure: Option<Trouble>,
+}
+
+impl<S: ChainSource> Follower<S> {
+    /// Connects what the node has above our tip. While one batch is committed the next one is fetched. True when
+    /// anything was connected.
+    pub(super) async fn catch_up(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<bool, Trouble> {
+        let hashes = self.source.hashes(tip.height + 1, HASHES).await?;
+        let mut from = *tip;
+        let mut rest = hashes.as_slice();
+        let mut run = fetch(&self.source, &self.clock, &mut self.index, from, &mut rest).await;
+        while !run.blocks.is_empty() {
+            let last = run.last;
+            let step = self.step_of(from, None, std::mem::take(&mut run.blocks), node);
+            let connects = step.blocks.len() as u64;
+            let commit = commit(self.store.clone(), step, self.terms.clone());
+            let next = if run.failure.is_none() {
+                let fetch = fetch(&self.source, &self.clock, &mut self.index, last, &mut rest);
+                let (committed, next) = tokio::join!(biased; commit, fetch);
+                if !self.settle(committed?, connects).await? {
+                    return Ok(true);
+                }
+                next
+            } else {
+                // What came before the failure is whole and counts.
+                self.settle(commit.await?, connects).await?;
+                Run {
+                    blocks: Vec::new(),
+                    last,
+                    failure: run.failure.take(),
+                }
+            };
+            (from, run) = (last, next);
+        }
+        match run.failure {
+            Some(failure) => Err(self.explain_gap(failure, &from, node)),
+            None => Ok(from.header.hash != tip.header.hash),
+        }
+    }
+
+    /// Leaves our branch at `fork_height` for the node's better one, in one transaction that holds all disconnects
+    /// and only as many connects as beat our tip; the rest is ordinary catch-up.
+    pub(super) async fn reorg(
+        &mut self,
+        tip: &HeldHeader,
+        node: &NodeTip,
+        fork_height: u64,
+    ) -> Result<bool, Trouble> {
+        let key = self.key;
+        let fork = self.store.read(move |tx| tx.header_at(key, fork_height)).await?;
+        let fork =
+            fork.ok_or_else(|| StoreError::Contradiction(format!("no header at fork point {fork_height}")))?;
+        let most = usize::try_from(self.terms.reorg_window + REORG_EXTRA).unwrap_or(usize::MAX);
+        let hashes = self.source.hashes(fork_height + 1, most).await?;
+        let mut blocks = Vec::new();
+        let mut last = fork;
+        for hash in hashes {
+            let block = fetch_one(&self.source, &mut self.index, &last, hash).await?;
+            last = place(&last, &block)?;
+            blocks.push(block);
+            if last.chainwork > tip.chainwork {
+                break;
+            }
+        }
+        if last.chainwork < tip.chainwork
+            || (last.chainwork == tip.chainwork && last.header.hash != node.hash)
+        {
+            let reason = format!(
+                "the branch from height {fork_height} is better only after {most} blocks or has gone"
+            );
+            return Err(Trouble::Stuck {
+                state: ChainState::Behind,
+                reason,
+            });
+        }
+        tracing::warn!(
+            chain = %self.settings.chain.alias, fork_height, depth = tip.height - fork_height,
+            "reorg: {} blocks above height {fork_height} leave the best chain", tip.height - fork_height
+        );
+        let connects = blocks.len() as u64;
+        let step = self.step_of(*tip, Some(fork_height), blocks, node);
+        let committed = commit(self.store.clone(), step, self.terms.clone()).await?;
+        self.settle(committed, connects).await?;
+        Ok(true)
+    }
+
+    /// One transaction without a block: credits that no new tip brings up.
+    pub(super) async fn credit_now(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<(), Trouble> {
+        let step = self.step_of(*tip, None, Vec::new(), node);
+        let committed = commit(self.store.clone(), step, self.terms.clone()).await?;
+        self.settle(committed, 0).await?;
+        Ok(())
+    }
+
+    fn step_of(
+        &self,
+        from: HeldHeader,
+        fork_height: Option<u64>,
+        blocks: Vec<ScannedBlock>,
+        node: &NodeTip,
+    ) -> Advance {
+        Advance {
+            chain: self.key,
+            from,
+            fork_height,
+            blocks,
+            credit_ceiling: node.credit_ceiling,
+        }
+    }
+
+    /// Takes a commit's outcome into the index. False when rules were added since the blocks were filtered: nothing
+    /// was written, and the blocks are fetched again.
+    async fn settle(&mut self, advanced: Advanced, connects: u64) -> Result<bool, StoreError> {
+        let Advanced::Done {
+            tip,
+            outpoints,
+            credited,
+        } = advanced
+        else {
+            return Ok(false);
+        };
+        if connects > 0 {
+            let (alias, height) = (&self.settings.chain.alias, tip.height);
+            tracing::debug!(chain = %alias, height, credited, "connected up to block {} at height {height}", tip.header.hash);
+            self.listed_at = None;
+        }
+        outpoints
+            .iter()
+            .for_each(|outpoint| self.index.add_outpoint(outpoint));
+        self.connected_since_load += connects;
+        if self.connected_since_load >= RELOAD_BLOCKS {
+            self.reload_outpoints(Some(&tip)).await?;
+        }
+        Ok(true)
+    }
+
+    /// Names the range of heights that a node cannot give.
+    fn explain_gap(&self, failure: Trouble, from: &HeldHeader, node: &NodeTip) -> Trouble {
+        let first = from.height + 1;
+        match failure {
+            Trouble::Source(SourceError::Pruned { .. }) => {
+                let last = node
+                    .pruned_below
+                    .map_or(first, |kept| kept.saturating_sub(1).max(first));
+                Trouble::Stuck {
+                    state: ChainState::PrunedGap,
+                    reason: format!(
+                        "the node has pruned blocks {first} to {last}, which were not read yet: \
+                         point to a node that has them, or let this one download them again"
+                    ),
+                }
+            }
+            Trouble::Source(SourceError::MissingData(hash)) => Trouble::Stuck {
+                state: ChainState::MissingData,
+                reason: format!(
+                    "blocks {first} to {} are promised, block {hash} is not there yet",
+                    node.height
+                ),
+            },
+            other => other,
+        }
+    }
+}
+
+/// Fetches blocks in order until the batch is full, the hashes are used up, or something fails.
+async fn fetch<S: ChainSource>(
+    source: &S,
+    clock: &Clock,
+    index: &mut Index,
+    from: HeldHeader,
+    hashes: &mut &[BlockHash],
+) -> Run {
+    let started = clock.instant();
+    let mut run = Run {
+        blocks: Vec::new(),
+        last: from,
+        failure: None,
+    };
+    while let Some((hash, rest)) = hashes.split_first() {
+        match fetch_one(source, index, &run.last, *hash)
+            .await
+            .and_then(|block| Ok((place(&run.last, &block)?, block)))
+        {
+            Ok((last, block)) => {
+                run.last = last;
+                run.blocks.push(block);
+                *hashes = rest;
+            }
+            Err(failure) => {
+                run.failure = Some(failure);
+                break;
+            }
+        }
+        if run.blocks.len() >= BATCH_BLOCKS || millis(clock.instant() - started) >= BATCH_MS {
+            break;
+        }
+    }
+    run
+}
+
+/// Fetches one block that must be the child of `parent`. What it holds of ours is known to the filter before the next
+/// block is fetched, so that a spend in the very next block is found.
+async fn fetch_one<S: ChainSource>(
+    source: &S,
+    index: &mut Index,
+    parent: &HeldHeader,
+    hash: BlockHash,
+) -> Result<ScannedBlock, Trouble> {
+    let block = source.block(hash, index).await?;
+    if block.header.hash != hash || block.header.parent != parent.header.hash {
+        // The node went to another branch between two answers: look again.
+        return Err(Trouble::Source(SourceError::UnknownBlock(hash)));
+    }
+    source.check_link(parent, &block.header)?;
+    outpoints_of(&block)
+        .iter()
+        .for_each(|outpoint| index.add_outpoint(outpoint));
+    Ok(block)
+}
+
+fn place(parent: &HeldHeader, block: &ScannedBlock) -> Result<HeldHeader, Trouble> {
+    let chainwork = parent.chainwork.checked_add(block.header.work);
+    let chainwork = chainwork.ok_or_else(|| StoreError::Contradiction("chainwork passes 2^256".into()))?;
+    Ok(HeldHeader {
+        height: parent.height + 1,
+        header: block.header,
+        chainwork,
+    })
+}
+
+async fn commit(store: Store, step: Advance, terms: Arc<Terms>) -> Result<Advanced, StoreError> {
+    store.write_alone(move |tx| tx.advance(&step, &terms)).await
+}

@@ -1,0 +1,533 @@
+//! One task per chain: compare tips, fetch, commit, wait. It owns the in-memory [`Index`] of its chain and decides
+//! nothing by itself: what a difference of tips means is [`rules::fork`](crate::rules::fork)'s, what a block means is
+//! the store's. It can be dropped at any await: everything it knows is in the database. Start at [`Follower::run`].
+
+mod blocks;
+mod rescan;
+
+use crate::chain::{ChainSource, NodeTip, SourceError};
+use crate::clock::{Clock, millis};
+use crate::index::Index;
+use crate::rules::chain_state::ChainState;
+use crate::rules::fork::{Comparison, ForkStep, OurTipAtNode, compare};
+use crate::rules::{HeldHeader, MempoolList};
+use crate::store::{ChainKey, ChainRow, ListApplied, NewChain, Store, StoreError, Terms};
+use std::sync::Arc;
+use std::time::Duration;
+use thiserror::Error;
+
+/// Where a chain that was never followed starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// At the block after the tip that the node has then.
+    Tip,
+    /// At a height, from 1.
+    Height(u64),
+}
+
+/// What the config says about one chain.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Who the chain is.
+    pub chain: NewChain,
+    /// Where it starts when it was never followed.
+    pub start: Start,
+    /// What decides about deposits.
+    pub terms: Terms,
+    /// How often the tip is asked for.
+    pub poll: Duration,
+    /// How often the mempool is listed.
+    pub mempool: Duration,
+    /// A tip older than this is not believed to be the newest; `None` on chains that mine on demand.
+    pub tip_age_max: Option<Duration>,
+}
+
+/// Why a follower stopped for good: only the database can make it.
+#[derive(Debug, Error)]
+#[error("follow {alias}")]
+pub struct FollowError {
+    /// The chain's short name.
+    pub alias: String,
+    /// What the database said.
+    #[source]
+    pub source: StoreError,
+}
+
+/// Trouble in one round. The chain waits or halts in a named state; the next round tries again.
+#[derive(Debug, Error)]
+enum Trouble {
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A state that the round itself found.
+    #[error("{reason}")]
+    Stuck { state: ChainState, reason: String },
+}
+
+/// How the next round begins.
+enum Next {
+    /// There is more to do at once.
+    AtOnce,
+    /// Everything is done: wait for the node.
+    Wait,
+}
+
+/// The longest pause between two rounds that fail.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// An unchanged list is applied again after this long, to keep the clock of evictions running.
+const LIST_REPEAT: Duration = Duration::from_secs(10);
+/// Outpoints of interest are loaded anew after this many connected blocks, which forgets those past the window.
+const RELOAD_BLOCKS: u64 = 144;
+
+/// The follower of one chain.
+pub struct Follower<S: ChainSource> {
+    source: S,
+    store: Store,
+    clock: Clock,
+    settings: Settings,
+    terms: Arc<Terms>,
+    key: ChainKey,
+    index: Index,
+    /// True once the node has shown who it is; false again after it was out of reach.
+    is_identified: bool,
+    /// The number of the last mempool list that was asked for.
+    poll: i64,
+    last_list: Option<(Arc<MempoolList>, tokio::time::Instant)>,
+    listed_at: Option<tokio::time::Instant>,
+    connected_since_load: u64,
+    failures: u32,
+    reported: Option<(ChainState, String, Option<u64>)>,
+}
+
+impl<S: ChainSource> Follower<S> {
+    /// Makes the chain known to the database, applies the policy as it is now to what is uncredited, and loads the
+    /// index.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn open(
+        source: S,
+        store: Store,
+        clock: Clock,
+        settings: Settings,
+    ) -> Result<Follower<S>, FollowError> {
+        let terms = Arc::new(settings.terms.clone());
+        let alias = settings.chain.alias.clone();
+        let fail = |source| FollowError {
+            alias: alias.clone(),
+            source,
+        };
+        let new = settings.chain.clone();
+        let policy = terms.clone();
+        let opened = store.write(move |tx| {
+            let row = tx.ensure_chain(&new)?;
+            let changed = tx.apply_policy(row.key, &policy)?;
+            Ok((row, changed))
+        });
+        let (row, changed) = opened.await.map_err(fail)?;
+        if changed > 0 {
+            tracing::info!(chain = %alias, changed, "the policy changed for {changed} uncredited deposits of {alias}");
+        }
+        let mut follower = Follower {
+            source,
+            store,
+            clock,
+            terms,
+            key: row.key,
+            index: Index::default(),
+            is_identified: false,
+            poll: row.mempool_poll,
+            last_list: None,
+            listed_at: None,
+            connected_since_load: 0,
+            failures: 0,
+            reported: None,
+            settings,
+        };
+        follower.refresh_index().await.map_err(fail)?;
+        follower
+            .reload_outpoints(row.cursor.as_ref())
+            .await
+            .map_err(fail)?;
+        Ok(follower)
+    }
+
+    /// Follows the chain for ever.
+    ///
+    /// # Errors
+    /// Only when the database cannot be used any more; everything else is a named state.
+    pub async fn run(mut self) -> Result<(), FollowError> {
+        loop {
+            self.step().await?;
+        }
+    }
+
+    /// One round and the wait after it. Public so that tests and the simulator can count rounds.
+    ///
+    /// # Errors
+    /// As [`Follower::run`].
+    pub async fn step(&mut self) -> Result<(), FollowError> {
+        match self.round().await {
+            Ok((tip, Next::AtOnce)) => {
+                self.failures = 0;
+                self.report_following(&tip).await
+            }
+            Ok((tip, Next::Wait)) => {
+                self.failures = 0;
+                self.report_following(&tip).await?;
+                self.source.wait(tip.hash, self.until_next_look()).await;
+                Ok(())
+            }
+            Err(trouble) => self.suffer(trouble).await,
+        }
+    }
+
+    /// One look at the node and everything that follows from it.
+    async fn round(&mut self) -> Result<(NodeTip, Next), Trouble> {
+        if !self.is_identified {
+            let identity = self.source.identity().await?;
+            let alias = &self.settings.chain.alias;
+            tracing::info!(chain = %alias, software = %identity.software, "{alias} is {}", identity.chain);
+            self.is_identified = true;
+        }
+        let node = self.source.tip().await?;
+        self.refresh_index().await?;
+        let Some(row) = self.anchored(&node).await? else {
+            return Ok((node, Next::AtOnce));
+        };
+        if self.reanchor().await? {
+            return Ok((node, Next::AtOnce));
+        }
+        let tip = row
+            .cursor
+            .ok_or_else(|| StoreError::Contradiction("an anchored chain without cursor".into()))?;
+        if self.follow_tip(&tip, &node).await? {
+            return Ok((node, Next::AtOnce));
+        }
+        self.credit_waiting(&tip, &node).await?;
+        self.list_mempool(&tip, &node).await?;
+        let next = if self.rescan_slice(&tip, &node).await? {
+            Next::AtOnce
+        } else {
+            Next::Wait
+        };
+        Ok((node, next))
+    }
+
+    /// The chain with its cursor; sets the cursor where there is none yet, and says `None` then.
+    async fn anchored(&mut self, node: &NodeTip) -> Result<Option<ChainRow>, Trouble> {
+        let key = self.key;
+        let row = self.store.read(move |tx| tx.chain_by_key(key)).await?;
+        if row.cursor.is_some() {
+            return Ok(Some(row));
+        }
+        let height = match self.settings.start {
+            Start::Tip => node.height,
+            Start::Height(height) => height.saturating_sub(1),
+        };
+        let hash = match self.settings.start {
+            Start::Tip => node.hash,
+            Start::Height(_) => {
+                let missing = || Trouble::Stuck {
+                    state: ChainState::Syncing,
+                    reason: format!(
+                        "the start is at height {}, the node at {}",
+                        height + 1,
+                        node.height
+                    ),
+                };
+                *self.source.hashes(height, 1).await?.first().ok_or_else(missing)?
+            }
+        };
+        let info = self
+            .source
+            .header(hash)
+            .await?
+            .ok_or(SourceError::UnknownBlock(hash))?;
+        let at = info.held;
+        self.store.write(move |tx| tx.anchor(key, &at)).await?;
+        tracing::info!(chain = %self.settings.chain.alias, height, "starts after block {hash} at height {height}");
+        Ok(None)
+    }
+
+    /// Works off a re-anchoring that an operator asked for, once the node serves our hash there.
+    async fn reanchor(&mut self) -> Result<bool, Trouble> {
+        let key = self.key;
+        let Some(asked) = self.store.read(move |tx| tx.asked_reanchor(key)).await? else {
+            return Ok(false);
+        };
+        if self.source.hashes(asked.fork_height, 1).await?.first() != Some(&asked.fork_hash) {
+            // Until it does, the chain goes on (or stays halted) as if nothing had been asked.
+            return Ok(false);
+        }
+        let terms = self.terms.clone();
+        self.store
+            .write_alone(move |tx| tx.work_reanchor(key, &asked, &terms))
+            .await?;
+        self.last_list = None;
+        self.reload_outpoints(None).await?;
+        Ok(true)
+    }
+
+    /// Brings our tip to the node's, as far as one round goes. True when there may be more.
+    async fn follow_tip(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<bool, Trouble> {
+        let at = self.comparison(tip, node).await?;
+        let behind = |reason: String| {
+            Err(Trouble::Stuck {
+                state: ChainState::Behind,
+                reason,
+            })
+        };
+        match compare(&at) {
+            ForkStep::AtTip => Ok(false),
+            ForkStep::Extend => self.catch_up(tip, node).await,
+            ForkStep::Reorg { fork_height } => self.reorg(tip, node, fork_height).await,
+            ForkStep::Behind => behind(format!(
+                "the node is at height {}, we are at {} on the same chain",
+                node.height, tip.height
+            )),
+            ForkStep::BehindOnOtherBranch => behind(format!(
+                "the node's tip {} at height {} is on a branch that is no better than ours at {}",
+                node.hash, node.height, tip.height
+            )),
+            ForkStep::TooDeep => Err(Trouble::Stuck {
+                state: ChainState::ReorgTooDeep,
+                reason: format!(
+                    "no common ancestor in the last {} blocks below height {}; look with `creditd chain status`, \
+                     then `creditd chain accept-reorg`",
+                    self.terms.reorg_window, tip.height
+                ),
+            }),
+        }
+    }
+
+    async fn comparison(&self, tip: &HeldHeader, node: &NodeTip) -> Result<Comparison, Trouble> {
+        let mut at = Comparison {
+            our_hash: tip.header.hash,
+            our_height: tip.height,
+            our_chainwork: tip.chainwork,
+            node_hash: node.hash,
+            node_height: node.height,
+            node_chainwork: node.chainwork,
+            our_tip_at_node: OurTipAtNode::Active,
+            fork_height: Some(tip.height),
+        };
+        if node.hash != tip.header.hash {
+            at.our_tip_at_node = match self.source.header(tip.header.hash).await? {
+                Some(info) if info.is_active => OurTipAtNode::Active,
+                Some(_) => OurTipAtNode::Stale,
+                None => OurTipAtNode::Unknown,
+            };
+            if at.our_tip_at_node != OurTipAtNode::Active {
+                at.fork_height = self.fork_height(tip).await?;
+            }
+        }
+        Ok(at)
+    }
+
+    /// The highest height of the window at which the node's active chain has our hash.
+    async fn fork_height(&self, tip: &HeldHeader) -> Result<Option<u64>, Trouble> {
+        let (key, lowest) = (self.key, tip.height.saturating_sub(self.terms.reorg_window));
+        let ours = self.store.read(move |tx| tx.hashes_down_to(key, lowest)).await?;
+        let span = usize::try_from(tip.height - lowest + 1).unwrap_or(usize::MAX);
+        let theirs = self.source.hashes(lowest, span).await?;
+        let same = |(height, hash): &&(u64, _)| {
+            usize::try_from(height - lowest).is_ok_and(|place| theirs.get(place) == Some(hash))
+        };
+        Ok(ours.iter().find(same).map(|(height, _)| *height))
+    }
+
+    /// Credits what became due without a new tip: a released hold, a ceiling that was lifted.
+    async fn credit_waiting(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<(), Trouble> {
+        let (key, height, ceiling) = (self.key, tip.height, node.credit_ceiling);
+        if self
+            .store
+            .read(move |tx| tx.has_due(key, height, ceiling))
+            .await?
+        {
+            self.credit_now(tip, node).await?;
+        }
+        Ok(())
+    }
+
+    async fn list_mempool(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<(), Trouble> {
+        let now = self.clock.instant();
+        if node.hash != tip.header.hash || self.listed_at.is_some_and(|at| now - at < self.settings.mempool) {
+            return Ok(());
+        }
+        self.poll += 1;
+        let poll = self.poll;
+        let Some(list) = self.source.mempool(&self.index).await? else {
+            return Ok(());
+        };
+        self.listed_at = Some(now);
+        let list = Arc::new(list);
+        let is_repeat = |(last, at): &(Arc<MempoolList>, _)| *last == list && now - *at < LIST_REPEAT;
+        if self.last_list.as_ref().is_some_and(is_repeat) {
+            return Ok(());
+        }
+        let is_synced = self.node_trouble(node).is_none() && list.is_complete;
+        let (key, terms, applied) = (self.key, self.terms.clone(), list.clone());
+        let applying = self
+            .store
+            .write(move |tx| tx.apply_mempool(key, &applied, poll, is_synced, &terms));
+        match applying.await? {
+            ListApplied::Done(outpoints) => {
+                outpoints
+                    .iter()
+                    .for_each(|outpoint| self.index.add_outpoint(outpoint));
+                self.last_list = Some((list, now));
+            }
+            ListApplied::Outdated => {}
+            // The next round refreshes the index first and then lists again.
+            ListApplied::RulesChanged => self.listed_at = None,
+        }
+        Ok(())
+    }
+
+    /// Why the node's tip is not to be believed the newest, if so.
+    fn node_trouble(&self, node: &NodeTip) -> Option<String> {
+        if node.is_syncing {
+            return Some(format!(
+                "the node is catching up: block {} of {}",
+                node.height, node.headers
+            ));
+        }
+        let age_secs = self.clock.now_ms() / 1000 - i64::try_from(node.time_secs).unwrap_or(i64::MAX);
+        let limit = self.settings.tip_age_max?;
+        let is_old = i64::try_from(limit.as_secs()).is_ok_and(|limit| age_secs > limit);
+        is_old.then(|| format!("the node's newest block is {} minutes old", age_secs / 60))
+    }
+
+    async fn refresh_index(&mut self) -> Result<(), StoreError> {
+        let (key, version) = (self.key, self.index.version());
+        if self.store.read(|tx| tx.list_version()).await? == version && version.0 != 0 {
+            return Ok(());
+        }
+        let mut index = std::mem::take(&mut self.index);
+        self.index = self
+            .store
+            .read(move |tx| {
+                tx.refresh_scripts(key, &mut index)?;
+                Ok(index)
+            })
+            .await?;
+        Ok(())
+    }
+
+    async fn reload_outpoints(&mut self, cursor: Option<&HeldHeader>) -> Result<(), StoreError> {
+        let (key, window) = (self.key, self.terms.reorg_window);
+        let height = cursor.map_or(0, |tip| tip.height.saturating_sub(window));
+        let outpoints = self
+            .store
+            .read(move |tx| tx.outpoints_of_interest(key, height))
+            .await?;
+        self.index.replace_outpoints(outpoints);
+        self.connected_since_load = 0;
+        Ok(())
+    }
+
+    fn until_next_look(&self) -> Duration {
+        let since = self
+            .listed_at
+            .map_or(Duration::MAX, |at| self.clock.instant() - at);
+        self.settings
+            .poll
+            .min(self.settings.mempool.saturating_sub(since))
+            .max(Duration::from_millis(1))
+    }
+
+    async fn report_following(&mut self, node: &NodeTip) -> Result<(), FollowError> {
+        match self.node_trouble(node) {
+            Some(reason) => self.report(ChainState::Syncing, &reason, Some(node.height)).await,
+            None => self.report(ChainState::Following, "", Some(node.height)).await,
+        }
+    }
+
+    /// Names the state that trouble means, and pauses.
+    async fn suffer(&mut self, trouble: Trouble) -> Result<(), FollowError> {
+        let state = match &trouble {
+            Trouble::Stuck { state, .. } => *state,
+            Trouble::Source(SourceError::WrongNetwork(_)) => ChainState::WrongNetwork,
+            Trouble::Source(SourceError::Pruned { .. }) => ChainState::PrunedGap,
+            Trouble::Source(SourceError::MissingData(_) | SourceError::UnknownBlock(_)) => {
+                ChainState::MissingData
+            }
+            Trouble::Source(SourceError::BadBlock { .. }) => ChainState::BadBlock,
+            Trouble::Source(SourceError::Unreachable { .. }) => ChainState::Unreachable,
+            Trouble::Store(StoreError::DiskFull(_)) => ChainState::DiskFull,
+            Trouble::Store(StoreError::Busy(_)) => ChainState::Following,
+            Trouble::Store(StoreError::Contradiction(_) | StoreError::Constraint(_)) => ChainState::BadBlock,
+            Trouble::Store(_) => return Err(self.fatal(trouble)),
+        };
+        // Whatever the node was, it has to show itself again.
+        self.is_identified &= !matches!(state, ChainState::Unreachable | ChainState::WrongNetwork);
+        self.report(state, &trouble.to_string(), None).await?;
+        let pause = self.settings.poll * 2_u32.saturating_pow(self.failures.min(6));
+        self.failures = self.failures.saturating_add(1);
+        let is_reachable = !matches!(state, ChainState::Unreachable | ChainState::DiskFull);
+        self.clock
+            .sleep(if is_reachable {
+                self.settings.poll
+            } else {
+                pause.min(PAUSE_MAX)
+            })
+            .await;
+        Ok(())
+    }
+
+    fn fatal(&self, trouble: Trouble) -> FollowError {
+        let source = match trouble {
+            Trouble::Store(source) => source,
+            Trouble::Source(source) => StoreError::Contradiction(source.to_string()),
+            Trouble::Stuck { reason, .. } => StoreError::Contradiction(reason),
+        };
+        FollowError {
+            alias: self.settings.chain.alias.clone(),
+            source,
+        }
+    }
+
+    /// Writes the state down when it changed. A full disk cannot take it: then the log has it.
+    async fn report(
+        &mut self,
+        state: ChainState,
+        reason: &str,
+        node: Option<u64>,
+    ) -> Result<(), FollowError> {
+        let now = (state, reason.to_owned(), node);
+        if self.reported.as_ref() == Some(&now) {
+            return Ok(());
+        }
+        let alias = &self.settings.chain.alias;
+        if self
+            .reported
+            .as_ref()
+            .is_none_or(|(last, why, _)| (*last, why.as_str()) != (state, reason))
+        {
+            match state {
+                ChainState::Following => tracing::info!(chain = %alias, "{alias} is following"),
+                _ => {
+                    tracing::warn!(chain = %alias, state = state.word(), "{alias} is {}: {reason}", state.word())
+                }
+            }
+        }
+        let (key, why) = (self.key, reason.to_owned());
+        let written = self.store.write(move |tx| {
+            tx.set_chain_state(key, state, &why)?;
+            node.map_or(Ok(()), |height| tx.note_node(key, height))
+        });
+        match written.await {
+            Ok(()) => self.reported = Some(now),
+            Err(StoreError::DiskFull(_) | StoreError::Busy(_)) => {}
+            Err(source) => return Err(self.fatal(Trouble::Store(source))),
+        }
+        Ok(())
+    }
+
+    /// The span of `since` in milliseconds, for batches that end by time.
+    fn elapsed_ms(&self, since: tokio::time::Instant) -> i64 {
+        millis(self.clock.instant() - since)
+    }
+}
