@@ -19,3 +19,4 @@ pub mod follow;
 pub mod store;
 
 pub mod cli;
+pub mod daemon;

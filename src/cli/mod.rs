@@ -51,8 +51,13 @@ fn run(cli: &Cli) -> anyhow::Result<Outcome> {
                 .context("render the manual page")?;
             out.bytes(&page)
         }
-        Command::Run
-        | Command::Watch(_)
+        Command::Run => {
+            let config = load(cli)?;
+            crate::telemetry::start_logging(config.log);
+            crate::daemon::run(&config)?;
+            Ok(Outcome::Done)
+        }
+        Command::Watch(_)
         | Command::Tx { .. }
         | Command::Deposits(_)
         | Command::Credits(_)

@@ -32,7 +32,7 @@ impl Fault {
     }
 
     /// The error that every later use of the handle gets.
-    fn error(&self) -> StoreError {
+    pub fn error(&self) -> StoreError {
         match self {
             Fault::Io(text) => StoreError::Io(rusqlite::Error::SqliteFailure(
                 rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR),

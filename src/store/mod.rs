@@ -19,6 +19,7 @@ mod highwater;
 mod load;
 mod lock;
 mod mempool;
+mod merchants;
 mod migrate;
 mod open;
 mod repair;

@@ -1,0 +1,191 @@
+//! Wiring: what runs, in which order it starts, and how it stops. The daemon stays up in every state of a chain; it
+//! ends for a signal, or when its database cannot be used any more.
+
+use crate::address::Network;
+use crate::chain::bitcoin::{self, BitcoinConfig, BitcoinSource};
+use crate::chain::rpc::Auth;
+use crate::clock::Clock;
+use crate::config::{BitcoinChain, Config, RpcAuth, SecretError, Start};
+use crate::egress::HttpDial;
+use crate::follow::{self, FollowError, Follower, Settings};
+use crate::store::{Database, NewChain, OpenMode, Store, StoreError, Terms};
+use std::time::Duration;
+use thiserror::Error;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
+
+/// Satoshi per bitcoin is 10^8.
+pub const BITCOIN_DECIMALS: u8 = 8;
+
+/// Why the daemon ended or could not start.
+#[derive(Debug, Error)]
+pub enum DaemonError {
+    /// The database cannot be opened, or written at the start.
+    #[error("open the database")]
+    Database(#[source] StoreError),
+    /// A secret cannot be read.
+    #[error("log in at the node of chain {alias}")]
+    Secret {
+        /// The chain.
+        alias: String,
+        /// Why.
+        #[source]
+        source: SecretError,
+    },
+    /// The operating system refused threads or signal handlers.
+    #[error("start the daemon")]
+    System(#[source] std::io::Error),
+    /// A follower met a database that cannot be used.
+    #[error(transparent)]
+    Follow(#[from] FollowError),
+    /// The database cannot be used any more: the service manager starts us anew.
+    #[error("use the database any longer")]
+    Fault(#[source] StoreError),
+}
+
+/// Runs until SIGTERM or SIGINT.
+///
+/// # Errors
+/// [`DaemonError`].
+pub fn run(config: &Config) -> Result<(), DaemonError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(DaemonError::System)?;
+    let outcome = runtime.block_on(serve(config, Clock::real()));
+    // A node that hangs must not hold up the stop: whatever still waits for it is dropped.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    outcome
+}
+
+async fn serve(config: &Config, clock: Clock) -> Result<(), DaemonError> {
+    let mut stop = StopSignals::new().map_err(DaemonError::System)?;
+    let database = Database::open(&config.database, OpenMode::Daemon).map_err(DaemonError::Database)?;
+    for finding in database.findings() {
+        tracing::warn!("{finding}");
+    }
+    let store = Store::threaded(database, clock).map_err(DaemonError::Database)?;
+    set_merchants(&store, config)
+        .await
+        .map_err(DaemonError::Database)?;
+    let mut followers = JoinSet::new();
+    for chain in &config.bitcoin {
+        let source = BitcoinSource::new(source_config(chain)?, HttpDial::new(), clock);
+        let (store, settings) = (store.clone(), settings(chain));
+        followers.spawn(async move { Follower::open(source, store, clock, settings).await?.run().await });
+    }
+    tracing::info!(database = %config.database.display(), chains = config.bitcoin.len(), "creditd is ready");
+    let ended = tokio::select! { biased;
+        () = stop.received() => Ok(()),
+        fault = store.failed() => Err(DaemonError::Fault(fault.error())),
+        Some(ended) = followers.join_next() => match ended {
+            Ok(Err(error)) => Err(DaemonError::Follow(error)),
+            // A follower returns only with an error; a panic has aborted the process before it gets here.
+            Ok(Ok(())) | Err(_) => Ok(()),
+        },
+    };
+    followers.shutdown().await;
+    let closed = store.close().await;
+    tracing::info!("creditd has stopped");
+    ended?;
+    closed.map_err(DaemonError::Database)
+}
+
+async fn set_merchants(store: &Store, config: &Config) -> Result<(), StoreError> {
+    let merchants: Vec<(String, &'static str)> = config
+        .merchants
+        .iter()
+        .map(|merchant| (merchant.slug.clone(), merchant.internal.word()))
+        .collect();
+    store.write(move |tx| tx.set_internal_rules(&merchants)).await
+}
+
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    fn new() -> Result<StopSignals, std::io::Error> {
+        Ok(StopSignals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn received(&mut self) {
+        tokio::select! { biased;
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// A chain of the config as the database knows it.
+pub fn new_chain(chain: &BitcoinChain) -> NewChain {
+    NewChain {
+        id: chain.chain.clone(),
+        genesis: chain.genesis,
+        alias: chain.alias.clone(),
+        native_asset: chain.chain.bitcoin_asset(),
+        symbol: chain.symbol.clone(),
+        decimals: BITCOIN_DECIMALS,
+    }
+}
+
+fn settings(chain: &BitcoinChain) -> Settings {
+    Settings {
+        chain: new_chain(chain),
+        start: match chain.start {
+            Start::Tip => follow::Start::Tip,
+            Start::Height(height) => follow::Start::Height(height),
+        },
+        terms: Terms {
+            policy: chain.policy.clone(),
+            reorg_window: chain.reorg_window,
+            evict_after_ms: crate::clock::millis(chain.evict_after),
+        },
+        poll: chain.poll,
+        mempool: chain.mempool,
+        tip_age_max: chain.tip_age_max,
+    }
+}
+
+/// What the source of a chain needs of the config.
+///
+/// # Errors
+/// [`DaemonError::Secret`].
+pub fn source_config(chain: &BitcoinChain) -> Result<BitcoinConfig, DaemonError> {
+    let auth = match &chain.auth {
+        RpcAuth::Cookie(file) => Auth::Cookie(file.path().map_err(|source| secret_error(chain, source))?),
+        RpcAuth::Password { user, password } => Auth::UserPass {
+            user: user.clone(),
+            password_file: password.path().map_err(|source| secret_error(chain, source))?,
+        },
+    };
+    let network = match chain.network {
+        Network::Main => bitcoin::Network::Main,
+        Network::Testnet4 => bitcoin::Network::Testnet4,
+        Network::Signet => bitcoin::Network::Signet,
+        Network::Regtest => bitcoin::Network::Regtest,
+    };
+    let mut source = BitcoinConfig::new(chain.rpc_url.clone(), auth, network);
+    source.instance = chain.instance.clone();
+    source.checkpoints = chain
+        .checkpoints
+        .iter()
+        .map(|checkpoint| bitcoin::Checkpoint {
+            height: checkpoint.height,
+            hash: checkpoint.hash,
+        })
+        .collect();
+    Ok(source)
+}
+
+fn secret_error(chain: &BitcoinChain, source: SecretError) -> DaemonError {
+    DaemonError::Secret {
+        alias: chain.alias.clone(),
+        source,
+    }
+}

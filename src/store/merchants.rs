@@ -1,0 +1,32 @@
+//! Merchants: made at their first use, with the rule for their own transfers.
+
+use super::{StoreError, WriteTx};
+use rusqlite::params;
+
+impl WriteTx<'_> {
+    /// Sets what own transfers of the named merchants are; all others go back to `ignore`. Outputs that were met
+    /// before keep what they are.
+    pub fn set_internal_rules(&mut self, rules: &[(String, &'static str)]) -> Result<(), StoreError> {
+        let now = self.now_ms();
+        let mut named = Vec::new();
+        for (slug, internal) in rules {
+            named.push(self.conn().query_row(
+                "INSERT INTO merchants (slug, internal, created_at) VALUES (?1, ?2, ?3) \
+                 ON CONFLICT (slug) DO UPDATE SET internal = excluded.internal RETURNING id",
+                params![slug, internal, now],
+                |row| row.get::<_, i64>(0),
+            )?);
+        }
+        let mut statement = self
+            .conn()
+            .prepare("SELECT id FROM merchants WHERE internal <> 'ignore'")?;
+        let others = statement
+            .query_map([], |row| row.get(0))?
+            .collect::<Result<Vec<i64>, _>>()?;
+        for other in others.into_iter().filter(|other| !named.contains(other)) {
+            self.conn()
+                .execute("UPDATE merchants SET internal = 'ignore' WHERE id = ?1", [other])?;
+        }
+        Ok(())
+    }
+}
