@@ -1,8 +1,10 @@
-//! Wiring: what runs, in which order it starts, and how it stops. The daemon stays up in every state of a chain; it
-//! ends for a signal, or when its database cannot be used any more.
+//! Wiring: what runs, in which order it starts, and how it stops. The daemon stays up in every state of a
+//! chain; it ends for a signal, or when its database cannot be used any more.
 
 use crate::address::Network;
-use crate::chain::bitcoin::{self, BitcoinConfig, BitcoinSource};
+use crate::chain::bitcoin::{
+    BitcoinConfig, BitcoinSource, Checkpoint as NodeCheckpoint, Network as NodeNetwork,
+};
 use crate::chain::rpc::Auth;
 use crate::clock::Clock;
 use crate::config::{BitcoinChain, Config, RpcAuth, SecretError, Start};
@@ -165,17 +167,17 @@ pub fn source_config(chain: &BitcoinChain) -> Result<BitcoinConfig, DaemonError>
         },
     };
     let network = match chain.network {
-        Network::Main => bitcoin::Network::Main,
-        Network::Testnet4 => bitcoin::Network::Testnet4,
-        Network::Signet => bitcoin::Network::Signet,
-        Network::Regtest => bitcoin::Network::Regtest,
+        Network::Main => NodeNetwork::Main,
+        Network::Testnet4 => NodeNetwork::Testnet4,
+        Network::Signet => NodeNetwork::Signet,
+        Network::Regtest => NodeNetwork::Regtest,
     };
     let mut source = BitcoinConfig::new(chain.rpc_url.clone(), auth, network);
     source.instance = chain.instance.clone();
     source.checkpoints = chain
         .checkpoints
         .iter()
-        .map(|checkpoint| bitcoin::Checkpoint {
+        .map(|checkpoint| NodeCheckpoint {
             height: checkpoint.height,
             hash: checkpoint.hash,
         })

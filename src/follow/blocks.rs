@@ -25,8 +25,8 @@ struct Run {
 }
 
 impl<S: ChainSource> Follower<S> {
-    /// Connects what the node has above our tip. While one batch is committed the next one is fetched. True when
-    /// anything was connected.
+    /// Connects what the node has above our tip. While one batch is committed the next one is fetched. True
+    /// when anything was connected.
     pub(super) async fn catch_up(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<bool, Trouble> {
         let hashes = self.source.hashes(tip.height + 1, HASHES).await?;
         let mut from = *tip;
@@ -61,8 +61,8 @@ impl<S: ChainSource> Follower<S> {
         }
     }
 
-    /// Leaves our branch at `fork_height` for the node's better one, in one transaction that holds all disconnects
-    /// and only as many connects as beat our tip; the rest is ordinary catch-up.
+    /// Leaves our branch at `fork_height` for the node's better one, in one transaction that holds all
+    /// disconnects and only as many connects as beat our tip; the rest is ordinary catch-up.
     pub(super) async fn reorg(
         &mut self,
         tip: &HeldHeader,
@@ -131,8 +131,8 @@ impl<S: ChainSource> Follower<S> {
         }
     }
 
-    /// Takes a commit's outcome into the index. False when rules were added since the blocks were filtered: nothing
-    /// was written, and the blocks are fetched again.
+    /// Takes a commit's outcome into the index. False when rules were added since the blocks were filtered:
+    /// nothing was written, and the blocks are fetched again.
     async fn settle(&mut self, advanced: Advanced, connects: u64) -> Result<bool, StoreError> {
         let Advanced::Done {
             tip,
@@ -144,7 +144,8 @@ impl<S: ChainSource> Follower<S> {
         };
         if connects > 0 {
             let (alias, height) = (&self.settings.chain.alias, tip.height);
-            tracing::debug!(chain = %alias, height, credited, "connected up to block {} at height {height}", tip.header.hash);
+            let hash = tip.header.hash;
+            tracing::debug!(chain = %alias, height, credited, "connected up to block {hash} at height {height}");
             self.listed_at = None;
         }
         outpoints
@@ -221,8 +222,8 @@ async fn fetch<S: ChainSource>(
     run
 }
 
-/// Fetches one block that must be the child of `parent`. What it holds of ours is known to the filter before the next
-/// block is fetched, so that a spend in the very next block is found.
+/// Fetches one block that must be the child of `parent`. What it holds of ours is known to the filter
+/// before the next block is fetched, so that a spend in the very next block is found.
 async fn fetch_one<S: ChainSource>(
     source: &S,
     index: &mut Index,

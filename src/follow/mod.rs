@@ -1,8 +1,10 @@
-//! One task per chain: compare tips, fetch, commit, wait. It owns the in-memory [`Index`] of its chain and decides
-//! nothing by itself: what a difference of tips means is [`rules::fork`](crate::rules::fork)'s, what a block means is
-//! the store's. It can be dropped at any await: everything it knows is in the database. Start at [`Follower::run`].
+//! One task per chain: compare tips, fetch, commit, wait. It owns the in-memory [`Index`] of its chain and
+//! decides nothing by itself: what a difference of tips means is [`rules::fork`](crate::rules::fork)'s,
+//! what a block means is the store's. It can be dropped at any await: everything it knows is in the
+//! database. Start at [`Follower::run`].
 
 mod blocks;
+mod report;
 mod rescan;
 
 use crate::chain::{ChainSource, NodeTip, SourceError};
@@ -73,11 +75,10 @@ enum Next {
     Wait,
 }
 
-/// The longest pause between two rounds that fail.
-const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// An unchanged list is applied again after this long, to keep the clock of evictions running.
 const LIST_REPEAT: Duration = Duration::from_secs(10);
-/// Outpoints of interest are loaded anew after this many connected blocks, which forgets those past the window.
+/// Outpoints of interest are loaded anew after this many connected blocks, which forgets those past the
+/// window.
 const RELOAD_BLOCKS: u64 = 144;
 
 /// The follower of one chain.
@@ -101,8 +102,8 @@ pub struct Follower<S: ChainSource> {
 }
 
 impl<S: ChainSource> Follower<S> {
-    /// Makes the chain known to the database, applies the policy as it is now to what is uncredited, and loads the
-    /// index.
+    /// Makes the chain known to the database, applies the policy as it is now to what is uncredited, and
+    /// loads the index.
     ///
     /// # Errors
     /// What the database says.
@@ -127,7 +128,7 @@ impl<S: ChainSource> Follower<S> {
         });
         let (row, changed) = opened.await.map_err(fail)?;
         if changed > 0 {
-            tracing::info!(chain = %alias, changed, "the policy changed for {changed} uncredited deposits of {alias}");
+            tracing::info!(chain = %alias, "the policy changed for {changed} uncredited deposits of {alias}");
         }
         let mut follower = Follower {
             source,
@@ -247,7 +248,8 @@ impl<S: ChainSource> Follower<S> {
             .ok_or(SourceError::UnknownBlock(hash))?;
         let at = info.held;
         self.store.write(move |tx| tx.anchor(key, &at)).await?;
-        tracing::info!(chain = %self.settings.chain.alias, height, "starts after block {hash} at height {height}");
+        let alias = &self.settings.chain.alias;
+        tracing::info!(chain = %alias, "{alias} starts after block {hash} at height {height}");
         Ok(None)
     }
 
@@ -294,7 +296,8 @@ impl<S: ChainSource> Follower<S> {
             ForkStep::TooDeep => Err(Trouble::Stuck {
                 state: ChainState::ReorgTooDeep,
                 reason: format!(
-                    "no common ancestor in the last {} blocks below height {}; look with `creditd chain status`, \
+                    "no common ancestor in the last {} blocks below height {}; look with \
+                     `creditd chain status`, \
                      then `creditd chain accept-reorg`",
                     self.terms.reorg_window, tip.height
                 ),
@@ -436,94 +439,6 @@ impl<S: ChainSource> Follower<S> {
             .poll
             .min(self.settings.mempool.saturating_sub(since))
             .max(Duration::from_millis(1))
-    }
-
-    async fn report_following(&mut self, node: &NodeTip) -> Result<(), FollowError> {
-        match self.node_trouble(node) {
-            Some(reason) => self.report(ChainState::Syncing, &reason, Some(node.height)).await,
-            None => self.report(ChainState::Following, "", Some(node.height)).await,
-        }
-    }
-
-    /// Names the state that trouble means, and pauses.
-    async fn suffer(&mut self, trouble: Trouble) -> Result<(), FollowError> {
-        let state = match &trouble {
-            Trouble::Stuck { state, .. } => *state,
-            Trouble::Source(SourceError::WrongNetwork(_)) => ChainState::WrongNetwork,
-            Trouble::Source(SourceError::Pruned { .. }) => ChainState::PrunedGap,
-            Trouble::Source(SourceError::MissingData(_) | SourceError::UnknownBlock(_)) => {
-                ChainState::MissingData
-            }
-            Trouble::Source(SourceError::BadBlock { .. }) => ChainState::BadBlock,
-            Trouble::Source(SourceError::Unreachable { .. }) => ChainState::Unreachable,
-            Trouble::Store(StoreError::DiskFull(_)) => ChainState::DiskFull,
-            Trouble::Store(StoreError::Busy(_)) => ChainState::Following,
-            Trouble::Store(StoreError::Contradiction(_) | StoreError::Constraint(_)) => ChainState::BadBlock,
-            Trouble::Store(_) => return Err(self.fatal(trouble)),
-        };
-        // Whatever the node was, it has to show itself again.
-        self.is_identified &= !matches!(state, ChainState::Unreachable | ChainState::WrongNetwork);
-        self.report(state, &trouble.to_string(), None).await?;
-        let pause = self.settings.poll * 2_u32.saturating_pow(self.failures.min(6));
-        self.failures = self.failures.saturating_add(1);
-        let is_reachable = !matches!(state, ChainState::Unreachable | ChainState::DiskFull);
-        self.clock
-            .sleep(if is_reachable {
-                self.settings.poll
-            } else {
-                pause.min(PAUSE_MAX)
-            })
-            .await;
-        Ok(())
-    }
-
-    fn fatal(&self, trouble: Trouble) -> FollowError {
-        let source = match trouble {
-            Trouble::Store(source) => source,
-            Trouble::Source(source) => StoreError::Contradiction(source.to_string()),
-            Trouble::Stuck { reason, .. } => StoreError::Contradiction(reason),
-        };
-        FollowError {
-            alias: self.settings.chain.alias.clone(),
-            source,
-        }
-    }
-
-    /// Writes the state down when it changed. A full disk cannot take it: then the log has it.
-    async fn report(
-        &mut self,
-        state: ChainState,
-        reason: &str,
-        node: Option<u64>,
-    ) -> Result<(), FollowError> {
-        let now = (state, reason.to_owned(), node);
-        if self.reported.as_ref() == Some(&now) {
-            return Ok(());
-        }
-        let alias = &self.settings.chain.alias;
-        if self
-            .reported
-            .as_ref()
-            .is_none_or(|(last, why, _)| (*last, why.as_str()) != (state, reason))
-        {
-            match state {
-                ChainState::Following => tracing::info!(chain = %alias, "{alias} is following"),
-                _ => {
-                    tracing::warn!(chain = %alias, state = state.word(), "{alias} is {}: {reason}", state.word())
-                }
-            }
-        }
-        let (key, why) = (self.key, reason.to_owned());
-        let written = self.store.write(move |tx| {
-            tx.set_chain_state(key, state, &why)?;
-            node.map_or(Ok(()), |height| tx.note_node(key, height))
-        });
-        match written.await {
-            Ok(()) => self.reported = Some(now),
-            Err(StoreError::DiskFull(_) | StoreError::Busy(_)) => {}
-            Err(source) => return Err(self.fatal(Trouble::Store(source))),
-        }
-        Ok(())
     }
 
     /// The span of `since` in milliseconds, for batches that end by time.

@@ -1,4 +1,5 @@
-//! A slice of a rescan after each round at the tip: a second cursor that never makes the first one wait for long.
+//! A slice of a rescan after each round at the tip: a second cursor that never makes the first one wait for
+//! long.
 
 use super::{Follower, Trouble};
 use crate::chain::{ChainSource, NodeTip};

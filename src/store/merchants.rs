@@ -4,8 +4,8 @@ use super::{StoreError, WriteTx};
 use rusqlite::params;
 
 impl WriteTx<'_> {
-    /// Sets what own transfers of the named merchants are; all others go back to `ignore`. Outputs that were met
-    /// before keep what they are.
+    /// Sets what own transfers of the named merchants are; all others go back to `ignore`. Outputs that
+    /// were met before keep what they are.
     pub fn set_internal_rules(&mut self, rules: &[(String, &'static str)]) -> Result<(), StoreError> {
         let now = self.now_ms();
         let mut named = Vec::new();

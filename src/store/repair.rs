@@ -1,5 +1,5 @@
-//! What operators do to the books: hold and release deposits, and re-anchor a chain whose branch was left deeper than
-//! the headers that we hold. Each acts once however often it is asked, and is audited.
+//! What operators do to the books: hold and release deposits, and re-anchor a chain whose branch was left
+//! deeper than the headers that we hold. Each acts once however often it is asked, and is audited.
 
 use super::advance::{Reorg, Terms};
 use super::chains::{ChainKey, one};
@@ -89,10 +89,12 @@ impl WriteTx<'_> {
         Ok(true)
     }
 
-    /// Releases a held deposit; the follower's next round credits it if it is due. False when it was not held.
+    /// Releases a held deposit; the follower's next round credits it if it is due. False when it was not
+    /// held.
     ///
     /// # Errors
-    /// `Refused` unless its transaction is in a block of the best chain: released elsewhere it could be paid twice.
+    /// `Refused` unless its transaction is in a block of the best chain: released elsewhere it could be paid
+    /// twice.
     pub fn release(&mut self, id: &str, reason: &str) -> Result<bool, StoreError> {
         let mut deposit = self.named_deposit(id)?;
         if deposit.held_reason.is_none() {
@@ -148,8 +150,8 @@ impl WriteTx<'_> {
             .ok_or_else(|| StoreError::Corrupt("a re-anchoring vanished".into()))
     }
 
-    /// Works a re-anchoring off, once the node has served our hash at its height: everything above leaves the best
-    /// chain by the ordinary edges, and the follower reads on from there.
+    /// Works a re-anchoring off, once the node has served our hash at its height: everything above leaves
+    /// the best chain by the ordinary edges, and the follower reads on from there.
     pub fn work_reanchor(
         &mut self,
         chain: ChainKey,

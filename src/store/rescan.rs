@@ -1,5 +1,6 @@
-//! Rescans: a second cursor beside the tip. Blocks that match are staged until a header that we hold proves that they
-//! are linked to our chain; then they are applied in the transaction that checks it. A second run changes nothing.
+//! Rescans: a second cursor beside the tip. Blocks that match are staged until a header that we hold proves
+//! that they are linked to our chain; then they are applied in the transaction that checks it. A second run
+//! changes nothing.
 
 use super::advance::Terms;
 use super::chains::{ChainKey, one};
@@ -60,7 +61,8 @@ pub enum Rescanned {
     SteppedBack,
 }
 
-const RESCAN_COLUMNS: &str = "id, from_height, next_height, last_hash, applied_to, state, reason, asked_at, done_at, \
+const RESCAN_COLUMNS: &str = "id, from_height, next_height, last_hash, applied_to, state, reason, \
+     asked_at, done_at, \
      matches, found";
 
 fn rescan_row(row: &rusqlite::Row<'_>) -> Result<Rescan, StoreError> {
@@ -110,7 +112,8 @@ impl ReadTx<'_> {
             Backfill::All => None,
         };
         let count: i64 = self.conn().query_row(
-            "SELECT count(*) FROM addresses WHERE chain = ?1 AND (?2 IS NULL OR script = ?2) AND from_height > ?3",
+            "SELECT count(*) FROM addresses \
+             WHERE chain = ?1 AND (?2 IS NULL OR script = ?2) AND from_height > ?3",
             params![chain.0, script, int(from)?],
             |row| row.get(0),
         )?;
@@ -137,7 +140,8 @@ impl WriteTx<'_> {
                 row.alias
             ))
         })?;
-        // The genesis block pays nobody: its coinbase cannot be spent, and nodes do not serve it as a transaction.
+        // The genesis block pays nobody: its coinbase cannot be spent, and nodes do not serve it as a
+        // transaction.
         let from = from.max(1);
         if from > cursor.height {
             return Err(StoreError::Refused(format!(
@@ -184,7 +188,8 @@ impl WriteTx<'_> {
             }
         }
         let lowered = self.conn().execute(
-            "UPDATE addresses SET from_height = ?3, version = (SELECT list_version + 1 FROM meta WHERE id = 1) \
+            "UPDATE addresses \
+             SET from_height = ?3, version = (SELECT list_version + 1 FROM meta WHERE id = 1) \
              WHERE chain = ?1 AND (?2 IS NULL OR script = ?2) AND from_height > ?3",
             params![chain.0, script, int(from)?],
         )?;
@@ -263,7 +268,8 @@ impl WriteTx<'_> {
         })
     }
 
-    /// Makes every running rescan of a chain read from `height` on again, because what it read there may be gone.
+    /// Makes every running rescan of a chain read from `height` on again, because what it read there may be
+    /// gone.
     pub(super) fn step_back(&mut self, chain: ChainKey, height: u64) -> Result<(), StoreError> {
         let height = int(height)?;
         self.conn()
@@ -282,7 +288,8 @@ impl WriteTx<'_> {
     }
 
     fn stage(&mut self, rescan: &Rescan, height: u64, block: &ScannedBlock) -> Result<(), StoreError> {
-        // A block without a match is staged too while a stretch is unproven: its header may stand at a due height.
+        // A block without a match is staged too while a stretch is unproven: its header may stand at a due
+        // height.
         let header = &block.header;
         self.conn()
             .prepare_cached(
@@ -302,8 +309,8 @@ impl WriteTx<'_> {
         Ok(())
     }
 
-    /// Applies a stretch of staged blocks that ends in a block whose header we hold: it is linked to our chain, so
-    /// every block of it is.
+    /// Applies a stretch of staged blocks that ends in a block whose header we hold: it is linked to our
+    /// chain, so every block of it is.
     fn apply_staged(
         &mut self,
         at: &Context,
@@ -330,9 +337,15 @@ impl WriteTx<'_> {
             .execute("DELETE FROM rescan_blocks WHERE rescan = ?1", [rescan.id])?;
         self.conn()
             .prepare_cached(
-                "UPDATE rescans SET applied_to = ?2, matches = matches + ?3, found = found + ?4 WHERE id = ?1",
+                "UPDATE rescans SET applied_to = ?2, matches = matches + ?3, found = found + ?4 \
+                 WHERE id = ?1",
             )?
-            .execute(params![rescan.id, int(proven.height + 1)?, int(matches)?, int(found)?])?;
+            .execute(params![
+                rescan.id,
+                int(proven.height + 1)?,
+                int(matches)?,
+                int(found)?
+            ])?;
         Ok(())
     }
 
@@ -420,7 +433,8 @@ impl WriteTx<'_> {
     ) -> Result<bool, StoreError> {
         let known = one::<i64>(
             self.conn(),
-            "SELECT 1 FROM txs t JOIN inclusions i ON i.tx = t.id WHERE t.chain = ?1 AND t.txid = ?2 AND i.height = ?3",
+            "SELECT 1 FROM txs t JOIN inclusions i ON i.tx = t.id \
+             WHERE t.chain = ?1 AND t.txid = ?2 AND i.height = ?3",
             params![chain.0, candidate.txid, int(height)?],
         )?;
         Ok(known.is_some())
@@ -434,8 +448,8 @@ impl WriteTx<'_> {
     }
 }
 
-/// The outpoints that a scanned block makes interesting before it is committed, so that a spend in the next block is
-/// found by the filter.
+/// The outpoints that a scanned block makes interesting before it is committed, so that a spend in the next
+/// block is found by the filter.
 pub fn outpoints_of(block: &ScannedBlock) -> Vec<Outpoint> {
     let mut outpoints = Vec::new();
     for candidate in &block.txs {

@@ -1,4 +1,5 @@
-//! How candidates wait in the database for the header that proves their block: JSON of our own, read back strictly.
+//! How candidates wait in the database for the header that proves their block: JSON of our own, read back
+//! strictly.
 
 use super::StoreError;
 use crate::rules::{Amount, Ancestor, CandidateOutput, CandidateTx, Outpoint, Script, Txid};

@@ -1,0 +1,100 @@
+//! Naming the state that a round ended in, in the database and the log, and pausing after trouble.
+
+use super::{FollowError, Follower, Trouble};
+use crate::chain::{ChainSource, NodeTip, SourceError};
+use crate::rules::chain_state::ChainState;
+use crate::store::StoreError;
+use std::time::Duration;
+
+/// The longest pause between two rounds that fail.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+impl<S: ChainSource> Follower<S> {
+    pub(super) async fn report_following(&mut self, node: &NodeTip) -> Result<(), FollowError> {
+        match self.node_trouble(node) {
+            Some(reason) => self.report(ChainState::Syncing, &reason, Some(node.height)).await,
+            None => self.report(ChainState::Following, "", Some(node.height)).await,
+        }
+    }
+
+    /// Names the state that trouble means, and pauses.
+    pub(super) async fn suffer(&mut self, trouble: Trouble) -> Result<(), FollowError> {
+        let state = match &trouble {
+            Trouble::Stuck { state, .. } => *state,
+            Trouble::Source(SourceError::WrongNetwork(_)) => ChainState::WrongNetwork,
+            Trouble::Source(SourceError::Pruned { .. }) => ChainState::PrunedGap,
+            Trouble::Source(SourceError::MissingData(_) | SourceError::UnknownBlock(_)) => {
+                ChainState::MissingData
+            }
+            Trouble::Source(SourceError::BadBlock { .. }) => ChainState::BadBlock,
+            Trouble::Source(SourceError::Unreachable { .. }) => ChainState::Unreachable,
+            Trouble::Store(StoreError::DiskFull(_)) => ChainState::DiskFull,
+            Trouble::Store(StoreError::Busy(_)) => ChainState::Following,
+            Trouble::Store(StoreError::Contradiction(_) | StoreError::Constraint(_)) => ChainState::BadBlock,
+            Trouble::Store(_) => return Err(self.fatal(trouble)),
+        };
+        // Whatever the node was, it has to show itself again.
+        self.is_identified &= !matches!(state, ChainState::Unreachable | ChainState::WrongNetwork);
+        self.report(state, &trouble.to_string(), None).await?;
+        let pause = self.settings.poll * 2_u32.saturating_pow(self.failures.min(6));
+        self.failures = self.failures.saturating_add(1);
+        let is_reachable = !matches!(state, ChainState::Unreachable | ChainState::DiskFull);
+        self.clock
+            .sleep(if is_reachable {
+                self.settings.poll
+            } else {
+                pause.min(PAUSE_MAX)
+            })
+            .await;
+        Ok(())
+    }
+
+    fn fatal(&self, trouble: Trouble) -> FollowError {
+        let source = match trouble {
+            Trouble::Store(source) => source,
+            Trouble::Source(source) => StoreError::Contradiction(source.to_string()),
+            Trouble::Stuck { reason, .. } => StoreError::Contradiction(reason),
+        };
+        FollowError {
+            alias: self.settings.chain.alias.clone(),
+            source,
+        }
+    }
+
+    /// Writes the state down when it changed. A full disk cannot take it: then the log has it.
+    async fn report(
+        &mut self,
+        state: ChainState,
+        reason: &str,
+        node: Option<u64>,
+    ) -> Result<(), FollowError> {
+        let now = (state, reason.to_owned(), node);
+        if self.reported.as_ref() == Some(&now) {
+            return Ok(());
+        }
+        let alias = &self.settings.chain.alias;
+        if self
+            .reported
+            .as_ref()
+            .is_none_or(|(last, why, _)| (*last, why.as_str()) != (state, reason))
+        {
+            match state {
+                ChainState::Following => tracing::info!(chain = %alias, "{alias} is following"),
+                _ => {
+                    tracing::warn!(chain = %alias, "{alias} is {}: {reason}", state.word())
+                }
+            }
+        }
+        let (key, why) = (self.key, reason.to_owned());
+        let written = self.store.write(move |tx| {
+            tx.set_chain_state(key, state, &why)?;
+            node.map_or(Ok(()), |height| tx.note_node(key, height))
+        });
+        match written.await {
+            Ok(()) => self.reported = Some(now),
+            Err(StoreError::DiskFull(_) | StoreError::Busy(_)) => {}
+            Err(source) => return Err(self.fatal(Trouble::Store(source))),
+        }
+        Ok(())
+    }
+}
