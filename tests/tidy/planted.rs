@@ -236,9 +236,18 @@ const IMPORTS: &[(&str, &str, &str, &str)] = &[
 
 #[test]
 fn planted_imports_are_found() {
-    let dependencies: Vec<String> = ["serde", "tokio", "tracing", "sha2", "ruint"]
-        .map(str::to_owned)
-        .to_vec();
+    let dependencies = [
+        "serde",
+        "tokio",
+        "tracing",
+        "sha2",
+        "ruint",
+        "rusqlite",
+        "clap",
+        "anyhow",
+        "bitcoincore_rpc",
+    ];
+    let dependencies = dependencies.map(str::to_owned);
     for (what, file, source, expected) in IMPORTS {
         let faults = checks::imports(file, source, &dependencies);
         if expected.is_empty() {

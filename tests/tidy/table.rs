@@ -88,9 +88,13 @@ pub fn forbids_module(user: &str, used: &str) -> Option<String> {
     (!is_allowed).then(|| format!("`{user}` may not use `{used}`"))
 }
 
-/// Why a module may not name a foreign crate, or `None` if it may. `is_dependency`: Cargo.toml lists it.
+/// Why a module may not name a foreign crate, or `None` if it may. A name that Cargo.toml does not list is
+/// one of ours (`chain::bitcoin`), or reached through a crate that is listed.
 pub fn forbids_crate(user: &str, named: &str, is_dependency: bool) -> Option<String> {
-    if user == "rules" && is_dependency && !RULES_CRATES.contains(&named) {
+    if !is_dependency {
+        return None;
+    }
+    if user == "rules" && !RULES_CRATES.contains(&named) {
         return Some(format!(
             "`rules` may not use the crate {named}: it knows no format, task or log"
         ));
