@@ -238,6 +238,7 @@ BEGIN SELECT RAISE(ABORT, 'credits are for ever'); END;
 CREATE TRIGGER credits_no_second BEFORE INSERT ON credits
 WHEN EXISTS (SELECT 1 FROM credits WHERE id = NEW.id)
   OR EXISTS (SELECT 1 FROM credits WHERE chain = NEW.chain AND txid = NEW.txid AND vout = NEW.vout)
+  OR EXISTS (SELECT 1 FROM credits WHERE output = NEW.output)
 BEGIN SELECT RAISE(ABORT, 'this outpoint is credited already'); END;
 CREATE TRIGGER journal_no_update BEFORE UPDATE ON journal
 BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
