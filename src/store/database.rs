@@ -8,9 +8,8 @@ use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 
 use super::fault::{Fault, FaultCell};
-use super::highwater::HighWater;
+use super::highwater::{Finding, HighWater};
 use super::lock::{Lock, beside};
-use super::open::Finding;
 use super::transact::{Committed, Work, Writer, diagnose, retry_busy, roll_back, write_one, write_together};
 use super::{ReadTx, StoreError, WriteTx};
 

@@ -3,29 +3,97 @@
 //! after the commit, never before: behind the database it is harmless, ahead of it it would cry wolf.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
 
+use super::database::generation;
 use super::lock::beside;
 use super::{CursorMove, StoreError};
 
 /// A larger file is not one that we wrote.
 const BYTES_MAX: u64 = 1 << 20;
 
+/// Something noticed while opening that is no error, but that somebody must hear of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// The cursor is below the high-water mark of its generation. A few blocks are a reorg, more is a
+    /// restore.
+    BehindHighWater {
+        /// The chain.
+        caip: String,
+        /// Where the database is; `None` if it does not know the chain or has read no block.
+        cursor: Option<u64>,
+        /// Where it was.
+        high_water: u64,
+    },
+    /// The database is of an earlier generation than the one that last ran here: it was restored.
+    OlderGeneration {
+        /// The database's.
+        database: i64,
+        /// The high-water file's.
+        high_water: i64,
+    },
+    /// The high-water file cannot be read, so that a restored backup would not be noticed. It is written
+    /// anew.
+    HighWaterUnreadable {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Finding::BehindHighWater {
+                caip,
+                cursor: Some(cursor),
+                high_water,
+            } => {
+                let behind = high_water.saturating_sub(*cursor);
+                write!(
+                    f,
+                    "{caip}: the cursor is {behind} blocks behind the high-water file: restored from \
+                     a backup?"
+                )
+            }
+            Finding::BehindHighWater { caip, high_water, .. } => {
+                write!(
+                    f,
+                    "{caip}: no cursor, but the high-water file has {high_water}: restored from a backup?"
+                )
+            }
+            Finding::OlderGeneration { database, high_water } => {
+                write!(
+                    f,
+                    "generation {database} of the database, {high_water} ran here: restored from a backup"
+                )
+            }
+            Finding::HighWaterUnreadable { reason } => {
+                write!(
+                    f,
+                    "the high-water file is unreadable ({reason}): a restored backup would go unnoticed"
+                )
+            }
+        }
+    }
+}
+
 /// What the file says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Marks {
+struct Marks {
     /// Generation of the database that wrote it.
-    pub(super) generation: i64,
+    generation: i64,
     /// The greatest height that each chain's cursor had in this generation. A reorg may take the cursor
     /// lower.
-    pub(super) cursors: BTreeMap<String, u64>,
+    cursors: BTreeMap<String, u64>,
     /// Address ranges handed out to signers, which a restored database must not hand out again.
     #[serde(default)]
-    pub(super) reserved: BTreeMap<String, u64>,
+    reserved: BTreeMap<String, u64>,
 }
 
 /// The file, and what it should say.
@@ -37,7 +105,7 @@ pub(super) struct HighWater {
 
 /// What was found when the file was read.
 #[derive(Debug)]
-pub(super) enum Reading {
+enum Reading {
     /// There is none: a new database, or a folder it was moved to without it.
     Absent,
     /// It cannot be read; why.
@@ -47,7 +115,7 @@ pub(super) enum Reading {
 }
 
 /// `ledger.db` -> `ledger.db.highwater`.
-pub(super) fn read_marks(database: &Path) -> Reading {
+fn read_marks(database: &Path) -> Reading {
     let mut text = String::new();
     let file = match File::open(beside(database, ".highwater")) {
         Ok(file) => file,
@@ -65,7 +133,7 @@ pub(super) fn read_marks(database: &Path) -> Reading {
 
 impl HighWater {
     /// Goes on from `marks`.
-    pub(super) fn new(database: &Path, marks: Marks) -> HighWater {
+    fn new(database: &Path, marks: Marks) -> HighWater {
         HighWater {
             path: beside(database, ".highwater"),
             marks,
@@ -117,6 +185,49 @@ impl HighWater {
         }
         Ok(())
     }
+}
+
+/// Compares the database with the file beside it, and goes on from both.
+pub(super) fn compare(conn: &Connection, path: &Path) -> Result<(HighWater, Vec<Finding>), StoreError> {
+    let database = generation(conn)?;
+    let mut findings = Vec::new();
+    let mut marks = match read_marks(path) {
+        Reading::Marks(marks) => marks,
+        Reading::Absent => Marks::default(),
+        Reading::Broken(reason) => {
+            findings.push(Finding::HighWaterUnreadable { reason });
+            Marks::default()
+        }
+    };
+    if marks.generation > database {
+        findings.push(Finding::OlderGeneration {
+            database,
+            high_water: marks.generation,
+        });
+    }
+    if marks.generation < database {
+        // A restore was noticed and the program ended before it wrote the file: the marks are of a former
+        // life.
+        marks.cursors.clear();
+        marks.generation = database;
+    }
+    for (caip, &high_water) in &marks.cursors {
+        let cursor = cursor_of(conn, caip)?;
+        if cursor.is_none_or(|cursor| cursor < high_water) {
+            findings.push(Finding::BehindHighWater {
+                caip: caip.clone(),
+                cursor,
+                high_water,
+            });
+        }
+    }
+    Ok((HighWater::new(path, marks), findings))
+}
+
+fn cursor_of(conn: &Connection, caip: &str) -> Result<Option<u64>, StoreError> {
+    let mut cursor = conn.prepare_cached("SELECT cursor_height FROM chains WHERE caip = ?1")?;
+    let height: Option<Option<i64>> = cursor.query_row([caip], |row| row.get(0)).optional()?;
+    Ok(height.flatten().and_then(|height| u64::try_from(height).ok()))
 }
 
 /// Makes a rename inside the folder of `path` survive a power loss.

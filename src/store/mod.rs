@@ -6,6 +6,7 @@
 use rusqlite::Connection;
 
 mod advance;
+mod backup;
 mod chains;
 mod codec;
 mod counters;
@@ -33,6 +34,7 @@ mod transact;
 mod txs;
 
 pub use advance::{Advance, Advanced, Terms};
+pub use backup::{BackupMade, BackupProgress, Existing};
 pub use chains::{ChainKey, ChainRow, NewChain};
 pub use counters::StoreCounters;
 pub use credits::JournalEntry;
@@ -40,8 +42,9 @@ pub use database::Database;
 pub use deposits::Deposit;
 pub use error::StoreError;
 pub use fault::Fault;
+pub use highwater::Finding;
 pub use mempool::ListApplied;
-pub use open::{Finding, OpenMode};
+pub use open::OpenMode;
 pub use repair::Reanchor;
 pub use rescan::{Backfill, Rescan, Rescanned, outpoints_of};
 pub use shell::Store;

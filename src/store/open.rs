@@ -1,16 +1,18 @@
 //! How a database file is opened: who may, what is checked first, and what is noticed on the way.
 
-use std::fmt;
-use std::path::Path;
+use std::fs::File;
+use std::io::Read as _;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
+use rusqlite::{Connection, OpenFlags};
 
 use super::StoreError;
-use super::database::{AtRest, Database, Role, generation};
+use super::database::{AtRest, Database, Role};
 use super::fault::FaultCell;
-use super::highwater::{HighWater, Marks, Reading, read_marks};
+use super::highwater;
 use super::lock::{Lock, beside};
 use super::migrate::{Found, SCHEMA, identify};
 use super::transact::{Writer, diagnose, transact};
@@ -34,6 +36,10 @@ const CHECK_BYTES_MAX: u64 = 256 << 20;
 /// What is always checked: the books and the cursor that they hang on.
 const CHECKED_TABLES: [&str; 6] = ["meta", "chains", "headers", "deposits", "credits", "journal"];
 
+/// Where SQLite's file header says how to read and to write the file, and its word for "without a log".
+const FORMAT_VERSIONS: Range<usize> = 18..20;
+const ROLLBACK: u8 = 1;
+
 /// Who opens the file, and for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
@@ -44,71 +50,6 @@ pub enum OpenMode {
     /// A command that only reads. Works on a running daemon's file, and on a cleanly stopped one in a folder
     /// where nothing can be written.
     ReadOnly,
-}
-
-/// Something noticed while opening that is no error, but that somebody must hear of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finding {
-    /// The cursor is below the high-water mark of its generation. A few blocks are a reorg, more is a
-    /// restore.
-    BehindHighWater {
-        /// The chain.
-        caip: String,
-        /// Where the database is; `None` if it does not know the chain or has read no block.
-        cursor: Option<u64>,
-        /// Where it was.
-        high_water: u64,
-    },
-    /// The database is of an earlier generation than the one that last ran here: it was restored.
-    OlderGeneration {
-        /// The database's.
-        database: i64,
-        /// The high-water file's.
-        high_water: i64,
-    },
-    /// The high-water file cannot be read, so that a restored backup would not be noticed. It is written
-    /// anew.
-    HighWaterUnreadable {
-        /// Why.
-        reason: String,
-    },
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Finding::BehindHighWater {
-                caip,
-                cursor: Some(cursor),
-                high_water,
-            } => {
-                let behind = high_water.saturating_sub(*cursor);
-                write!(
-                    f,
-                    "{caip}: the cursor is {behind} blocks behind the high-water file: restored from \
-                     a backup?"
-                )
-            }
-            Finding::BehindHighWater { caip, high_water, .. } => {
-                write!(
-                    f,
-                    "{caip}: no cursor, but the high-water file has {high_water}: restored from a backup?"
-                )
-            }
-            Finding::OlderGeneration { database, high_water } => {
-                write!(
-                    f,
-                    "generation {database} of the database, {high_water} ran here: restored from a backup"
-                )
-            }
-            Finding::HighWaterUnreadable { reason } => {
-                write!(
-                    f,
-                    "the high-water file is unreadable ({reason}): a restored backup would go unnoticed"
-                )
-            }
-        }
-    }
 }
 
 impl Database {
@@ -129,10 +70,11 @@ impl Database {
 
 fn open_daemon(path: &Path) -> Result<Database, StoreError> {
     let lock = Lock::take(path)?;
+    refuse_foreign_log(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     let mut conn = connect(path, flags)?;
     let epoch = prepare_daemon(&mut conn, path).map_err(|error| diagnose(&conn, error))?;
-    let (high_water, findings) = compare_high_water(&conn, path)?;
+    let (high_water, findings) = highwater::compare(&conn, path)?;
     Ok(Database {
         conn,
         path: path.to_owned(),
@@ -188,7 +130,7 @@ fn open_reader(path: &Path) -> Result<Database, StoreError> {
     let (conn, role) = match at_rest {
         Some(at_rest) => {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-            let conn = connect(Path::new(&immutable_uri(path)?), flags)?;
+            let conn = connect(path, flags)?;
             check_current(&conn, path)?;
             (conn, Role::ReaderAtRest(at_rest))
         }
@@ -212,10 +154,15 @@ fn quiet(path: &Path, conn: Connection, role: Role) -> Database {
 }
 
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
-    let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    let location = if flags.contains(OpenFlags::SQLITE_OPEN_URI) {
+        PathBuf::from(immutable_uri(path)?)
+    } else {
+        path.to_owned()
+    };
+    let conn = Connection::open_with_flags(location, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     match set_up(&conn) {
         Ok(()) => Ok(conn),
-        Err(error) => Err(diagnose(&conn, error.into())),
+        Err(error) => Err(diagnose(&conn, explain_stranger(path, error))),
     }
 }
 
@@ -271,9 +218,36 @@ fn explain_log(path: &Path, error: StoreError) -> StoreError {
     }
 }
 
+/// A database of ours keeps a log from its first page on, a backup has none until it is opened. So a log
+/// beside a file without one is that of the database that a backup was copied over, and SQLite would mix the
+/// two.
+fn refuse_foreign_log(path: &Path) -> Result<(), StoreError> {
+    let log = beside(path, "-wal");
+    if !log.metadata().is_ok_and(|metadata| metadata.len() > 0) {
+        return Ok(());
+    }
+    let mut header = [0; 20];
+    let is_backup = File::open(path)
+        .and_then(|mut file| file.read_exact(&mut header))
+        .is_ok()
+        && header[FORMAT_VERSIONS] == [ROLLBACK, ROLLBACK];
+    if !is_backup {
+        return Ok(());
+    }
+    Err(StoreError::Refused(format!(
+        "{} was copied over another database whose log is still there: with the daemon stopped, remove {} \
+         and the -shm file beside it",
+        path.display(),
+        log.display(),
+    )))
+}
+
 fn must_exist(path: &Path) -> Result<(), StoreError> {
     if !path.exists() {
         return Err(StoreError::Missing(path.to_owned()));
+    }
+    if Lock::is_free(path) {
+        refuse_foreign_log(path)?;
     }
     Ok(())
 }
@@ -291,17 +265,20 @@ fn check_current(conn: &Connection, path: &Path) -> Result<(), StoreError> {
 }
 
 fn identify_ours(conn: &Connection, path: &Path) -> Result<Found, StoreError> {
-    let not_ours = |what: &str| StoreError::NotOurs {
+    identify(conn)?.ok_or_else(|| StoreError::NotOurs {
         path: path.to_owned(),
-        what: what.to_owned(),
-    };
-    match identify(conn) {
-        Ok(Some(found)) => Ok(found),
-        Ok(None) => Err(not_ours("another program's database")),
-        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) => {
-            Err(not_ours("no SQLite file"))
-        }
-        Err(error) => Err(error.into()),
+        what: "another program's database".to_owned(),
+    })
+}
+
+/// Any statement may be the first that reads the file.
+fn explain_stranger(path: &Path, error: rusqlite::Error) -> StoreError {
+    if error.sqlite_error_code() != Some(rusqlite::ErrorCode::NotADatabase) {
+        return error.into();
+    }
+    StoreError::NotOurs {
+        path: path.to_owned(),
+        what: "no SQLite file".to_owned(),
     }
 }
 
@@ -331,48 +308,6 @@ pub(super) fn check_pages(conn: &Connection, path: &Path, check: &str) -> Result
         }
         Err(error) => Err(error.into()),
     }
-}
-
-fn compare_high_water(conn: &Connection, path: &Path) -> Result<(HighWater, Vec<Finding>), StoreError> {
-    let database = generation(conn)?;
-    let mut findings = Vec::new();
-    let mut marks = match read_marks(path) {
-        Reading::Marks(marks) => marks,
-        Reading::Absent => Marks::default(),
-        Reading::Broken(reason) => {
-            findings.push(Finding::HighWaterUnreadable { reason });
-            Marks::default()
-        }
-    };
-    if marks.generation > database {
-        findings.push(Finding::OlderGeneration {
-            database,
-            high_water: marks.generation,
-        });
-    }
-    if marks.generation < database {
-        // A restore was noticed and the program ended before it wrote the file: the marks are of a former
-        // life.
-        marks.cursors.clear();
-        marks.generation = database;
-    }
-    for (caip, &high_water) in &marks.cursors {
-        let cursor = cursor_of(conn, caip)?;
-        if cursor.is_none_or(|cursor| cursor < high_water) {
-            findings.push(Finding::BehindHighWater {
-                caip: caip.clone(),
-                cursor,
-                high_water,
-            });
-        }
-    }
-    Ok((HighWater::new(path, marks), findings))
-}
-
-fn cursor_of(conn: &Connection, caip: &str) -> Result<Option<u64>, StoreError> {
-    let mut cursor = conn.prepare_cached("SELECT cursor_height FROM chains WHERE caip = ?1")?;
-    let height: Option<Option<i64>> = cursor.query_row([caip], |row| row.get(0)).optional()?;
-    Ok(height.flatten().and_then(|height| u64::try_from(height).ok()))
 }
 
 /// `file:` URI with everything but plain path letters percent-encoded. Absolute, because `file://` starts a

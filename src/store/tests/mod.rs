@@ -1,7 +1,11 @@
 //! Tests of the store that need its connection: faults below SQLite, the batch runner, the guarantees in the
 //! schema.
 
+mod batch;
+mod files;
+mod guarantee;
 mod shell;
+mod versions;
 
 use std::path::PathBuf;
 

@@ -4,13 +4,14 @@ use std::sync::mpsc;
 
 use super::{Scratch, note, notes};
 use crate::clock::Clock;
-use crate::store::{Fault, Store, StoreError};
+use crate::store::{Fault, ReadTx, Store, StoreError, WriteTx};
 
 /// Holds the writer back until it is told to go on.
 fn gate(store: &Store) -> (mpsc::Sender<()>, tokio::task::JoinHandle<Result<(), StoreError>>) {
     let (open, opened) = mpsc::channel();
     let store = store.clone();
-    let held = tokio::spawn(async move { store.write_alone(move |_| Ok(opened.recv().unwrap())).await });
+    let wait = move |_: &mut WriteTx<'_>| opened.recv().map_err(|_| StoreError::Closed);
+    let held = tokio::spawn(async move { store.write_alone(wait).await });
     (open, held)
 }
 
@@ -71,7 +72,7 @@ async fn nobody_is_answered_before_the_commit() {
     let slow = tokio::spawn({
         let store = store.clone();
         async move {
-            let work = move |tx: &mut crate::store::WriteTx<'_>| {
+            let work = move |tx: &mut WriteTx<'_>| {
                 running.take().map(|running| running.send(()));
                 waits.recv().unwrap();
                 note(tx, 2)
@@ -127,7 +128,7 @@ async fn a_read_sees_what_was_answered_and_goes_on_during_a_write() {
     store.write(|tx| note(tx, 1)).await.unwrap();
     let (open, held) = gate(&store);
     settle().await;
-    let count = |tx: &crate::store::ReadTx<'_>| {
+    let count = |tx: &ReadTx<'_>| {
         Ok(tx
             .conn()
             .query_row("SELECT count(*) FROM notes", [], |row| row.get::<_, i64>(0))?)
