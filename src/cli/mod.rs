@@ -2,23 +2,42 @@
 //! [`main`], then at the file named like the command.
 
 mod args;
+mod chain;
+mod deposits;
+mod import;
+mod ledger;
+mod open;
 mod out;
+mod repair;
 mod setup;
+mod table;
+mod tx;
+mod watch;
 
 use crate::config::{Config, ConfigError};
+use crate::store::AddressKind;
+use crate::store::report::Listed;
 use anyhow::Context as _;
-use args::{Cli, Command};
+use args::{Chain, Cli, Command, Deposits, Page, Watch};
 use clap::{CommandFactory as _, Parser as _};
+use import::Import;
 use out::Out;
 use std::process::ExitCode;
+use thiserror::Error;
 
 /// How a command ended when it could run at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     /// Done: exit code 0.
     Done,
     /// It ran and found a problem, and has said so: exit code 1.
     Found,
 }
+
+/// The command ran, and this is the problem that it found: exit code 1.
+#[derive(Debug, Error)]
+#[error("{0}")]
+struct Problem(String);
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
@@ -29,48 +48,120 @@ pub fn main() -> ExitCode {
         Err(error) if out::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             out::print_error(&error);
-            ExitCode::from(2)
+            ExitCode::from(if out::is_problem(&error) { 1 } else { 2 })
         }
     }
 }
 
 fn run(cli: &Cli) -> anyhow::Result<Outcome> {
     let mut out = Out::new(cli.json);
+    let out = &mut out;
     match &cli.command {
-        Command::Init { path } => setup::init(&mut out, path),
-        Command::Check => setup::check(&mut out, cli.config.as_deref()),
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut Cli::command(), "creditd", &mut script);
-            out.bytes(&script)
-        }
-        Command::Man => {
-            let mut page = Vec::new();
-            clap_mangen::Man::new(Cli::command())
-                .render(&mut page)
-                .context("render the manual page")?;
-            out.bytes(&page)
-        }
+        Command::Init { path } => setup::init(out, path),
+        Command::Check => setup::check(out, cli.config.as_deref()),
+        Command::Completions { shell } => completions(out, *shell),
+        Command::Man => man(out),
+        Command::Watch(command) => watch(out, &load(cli)?, command),
+        Command::Tx { txid } => tx::tx(out, &load(cli)?, txid),
+        Command::Deposits(command) => deposits(out, &load(cli)?, command),
+        Command::Credits(listing) => ledger::credits(out, &load(cli)?, listing),
+        Command::Balances { merchant, csv } => ledger::balances(out, &load(cli)?, merchant.as_deref(), *csv),
+        Command::Chain(command) => chain(out, &load(cli)?, command),
         Command::Run => {
             let config = load(cli)?;
             crate::telemetry::start_logging(config.log);
             crate::daemon::run(&config)?;
             Ok(Outcome::Done)
         }
-        Command::Watch(_)
-        | Command::Tx { .. }
-        | Command::Deposits(_)
-        | Command::Credits(_)
-        | Command::Balances { .. }
-        | Command::Chain(_)
-        | Command::Rescan { .. }
-        | Command::Backup { .. } => {
+        Command::Rescan {
+            from,
+            backfill,
+            chain,
+            repair,
+        } => repair::rescan(out, &load(cli)?, *from, backfill.as_deref(), (chain, repair)),
+        Command::Backup { .. } => {
             load(cli)?;
-            anyhow::bail!("this command is not part of this build yet")
+            unbuilt()
         }
     }
 }
 
+fn unbuilt() -> anyhow::Result<Outcome> {
+    anyhow::bail!("this command is not part of this build yet")
+}
+
+fn watch(out: &mut Out, config: &Config, command: &Watch) -> anyhow::Result<Outcome> {
+    match command {
+        Watch::Add(watched) => watch::add(out, config, watched, AddressKind::Watch),
+        Watch::Own(watched) => watch::add(out, config, watched, AddressKind::Own),
+        Watch::List {
+            chain,
+            page,
+            merchant,
+        } => watch::list(out, config, chain, page, merchant.as_deref()),
+        Watch::Import {
+            file,
+            merchant,
+            own,
+            chain,
+        } => {
+            let kind = if *own {
+                AddressKind::Own
+            } else {
+                AddressKind::Watch
+            };
+            let merchant = merchant.as_deref();
+            import::import(
+                out,
+                config,
+                &Import {
+                    file,
+                    merchant,
+                    kind,
+                    chain,
+                },
+            )
+        }
+    }
+}
+
+fn deposits(out: &mut Out, config: &Config, command: &Deposits) -> anyhow::Result<Outcome> {
+    match command {
+        Deposits::List { listing, state, held } => deposits::list(out, config, listing, *state, *held),
+        Deposits::Hold(args) => repair::hold(out, config, args),
+        Deposits::Release(args) => repair::release(out, config, args),
+    }
+}
+
+fn chain(out: &mut Out, config: &Config, command: &Chain) -> anyhow::Result<Outcome> {
+    match command {
+        Chain::Status => chain::status(out, config),
+        Chain::AcceptReorg { fork, chain, repair } => {
+            repair::accept_reorg(out, config, *fork, (chain, repair))
+        }
+    }
+}
+
+fn completions(out: &mut Out, shell: clap_complete::Shell) -> anyhow::Result<Outcome> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "creditd", &mut script);
+    out.bytes(&script)
+}
+
+fn man(out: &mut Out) -> anyhow::Result<Outcome> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(Cli::command())
+        .render(&mut page)
+        .context("render the manual page")?;
+    out.bytes(&page)
+}
+
 fn load(cli: &Cli) -> Result<Config, ConfigError> {
     Config::load(cli.config.as_deref())
+}
+
+/// Where the page after this one begins: a full page may have one.
+fn next_position<T>(rows: &[Listed<T>], page: &Page) -> Option<i64> {
+    let is_full = rows.len() == page.limit as usize;
+    rows.last().filter(|_| is_full).map(|last| last.position)
 }

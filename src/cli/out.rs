@@ -1,8 +1,11 @@
 //! Everything that is printed: answers to stdout, errors to stderr.
 
-use super::Outcome;
+use super::table::Table;
+use super::{Outcome, Problem};
 use crate::config::{ConfigError, SecretError};
+use crate::store::StoreError;
 use anyhow::Context as _;
+use serde::Serialize;
 use std::io::{ErrorKind, Write as _};
 
 /// Where answers go.
@@ -29,6 +32,40 @@ impl Out {
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> anyhow::Result<Outcome> {
         self.stdout.write_all(bytes).context("write the answer")?;
         self.done()
+    }
+
+    /// A name and what it is, indented below a heading.
+    pub(super) fn field(&mut self, name: &str, text: impl AsRef<str>) -> anyhow::Result<()> {
+        self.line(format!("  {name:<12} {}", text.as_ref()))
+    }
+
+    /// A whole answer in JSON.
+    pub(super) fn json(&mut self, answer: &impl Serialize) -> anyhow::Result<Outcome> {
+        serde_json::to_writer_pretty(&mut self.stdout, answer)
+            .map_err(std::io::Error::from)
+            .context("write the answer")?;
+        self.line("")?;
+        self.done()
+    }
+
+    /// A whole answer as a table; `next` is where another page begins.
+    pub(super) fn table(&mut self, table: &Table, empty: &str, next: Option<i64>) -> anyhow::Result<Outcome> {
+        if table.is_empty() {
+            self.line(empty)?;
+        } else {
+            self.stdout
+                .write_all(table.to_text().as_bytes())
+                .context("write the answer")?;
+        }
+        if let Some(next) = next {
+            self.line(format!("more: --after {next}"))?;
+        }
+        self.done()
+    }
+
+    /// A whole answer as comma-separated values.
+    pub(super) fn csv(&mut self, table: &Table) -> anyhow::Result<Outcome> {
+        self.bytes(&table.to_csv().context("write the answer")?)
     }
 
     /// Hands everything to the operating system, whose refusal must not be lost as it would be in a
@@ -59,17 +96,55 @@ pub(super) fn print_error(error: &anyhow::Error) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
+/// A word beside the answer: progress, and faults of single lines.
+pub(super) fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// True for an error that is the answer: it ran, and what was asked for cannot be.
+pub(super) fn is_problem(error: &anyhow::Error) -> bool {
+    error.is::<Problem>() || matches!(error.downcast_ref(), Some(StoreError::Refused(_)))
+}
+
 fn next_step(error: &anyhow::Error) -> Option<&'static str> {
-    match error.downcast_ref() {
-        Some(ConfigError::NotFound) => return Some("creditd init"),
-        Some(ConfigError::Unreadable { .. }) => return Some("name an existing, readable file with --config"),
-        Some(ConfigError::Faulty { .. }) => return Some("mend these lines, then `creditd check`"),
-        None => {}
-    }
-    match error.downcast_ref() {
-        Some(SecretError::NoDirectory(_)) => Some("run it as the service does, or name a path instead"),
-        Some(SecretError::Unreadable { .. }) => Some("let the user that runs creditd read the file"),
-        Some(SecretError::NotASecret { .. }) => Some("write the secret alone into the file"),
-        None => None,
+    config_step(error)
+        .or_else(|| secret_step(error))
+        .or_else(|| store_step(error))
+}
+
+fn config_step(error: &anyhow::Error) -> Option<&'static str> {
+    Some(match error.downcast_ref()? {
+        ConfigError::NotFound => "creditd init",
+        ConfigError::Unreadable { .. } => "name an existing, readable file with --config",
+        ConfigError::Faulty { .. } => "mend these lines, then `creditd check`",
+    })
+}
+
+fn secret_step(error: &anyhow::Error) -> Option<&'static str> {
+    Some(match error.downcast_ref()? {
+        SecretError::NoDirectory(_) => "run it as the service does, or name a path instead",
+        SecretError::Unreadable { .. } => "let the user that runs creditd read the file",
+        SecretError::NotASecret { .. } => "write the secret alone into the file",
+    })
+}
+
+fn store_step(error: &anyhow::Error) -> Option<&'static str> {
+    match error.downcast_ref()? {
+        StoreError::Busy(_) => Some("try again in a moment; nothing was written"),
+        StoreError::DiskFull(_) => Some("make room on the disk, then try again; nothing was written"),
+        StoreError::Missing(_) => Some("creditd run, or creditd watch add"),
+        StoreError::Constraint(_)
+        | StoreError::StaleEpoch { .. }
+        | StoreError::Io(_)
+        | StoreError::File { .. }
+        | StoreError::Contradiction(_)
+        | StoreError::Refused(_)
+        | StoreError::Corrupt(_)
+        | StoreError::Closed
+        | StoreError::Locked { .. }
+        | StoreError::NotOurs { .. }
+        | StoreError::Damaged { .. }
+        | StoreError::SchemaTooNew { .. }
+        | StoreError::SchemaTooOld { .. } => None,
     }
 }

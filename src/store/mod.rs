@@ -5,6 +5,7 @@
 
 use rusqlite::Connection;
 
+mod addresses;
 mod advance;
 mod backup;
 mod chains;
@@ -24,6 +25,7 @@ mod merchants;
 mod migrate;
 mod open;
 mod repair;
+pub mod report;
 mod rescan;
 mod shell;
 mod staged;
@@ -33,6 +35,7 @@ mod threads;
 mod transact;
 mod txs;
 
+pub use addresses::{AddressAdded, AddressConflict, AddressKind, NewAddress};
 pub use advance::{Advance, Advanced, Terms};
 pub use backup::{BackupMade, BackupProgress, Existing};
 pub use chains::{ChainKey, ChainRow, NewChain};

@@ -1,0 +1,173 @@
+//! `chain status`.
+
+use super::Outcome;
+use super::open;
+use super::out::Out;
+use super::table::{Align, Table, shown};
+use crate::clock::rfc3339;
+use crate::config::Config;
+use crate::store::report::ChainStatus;
+use crate::store::{Rescan, StoreError};
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct StatusJson {
+    chain: String,
+    chain_id: String,
+    is_configured: bool,
+    state: &'static str,
+    is_halted: bool,
+    reason: String,
+    since: Option<String>,
+    height: Option<u64>,
+    hash: Option<String>,
+    node_height: Option<u64>,
+    node_seen_at: Option<String>,
+    start_height: Option<u64>,
+    mempool_applied_at: Option<String>,
+    addresses: u64,
+    confirming: u64,
+    held: u64,
+    rescans: Vec<RescanJson>,
+    reanchor_to: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct RescanJson {
+    from_height: u64,
+    next_height: u64,
+    found: u64,
+    reason: String,
+    asked_at: String,
+}
+
+/// Where each chain stands. A halted chain is a problem found.
+pub(super) fn status(out: &mut Out, config: &Config) -> anyhow::Result<Outcome> {
+    let known = match open::reader(config) {
+        Ok(database) => database.read(|tx| tx.chain_status())?,
+        // Before the first start nothing was followed, which is an answer and no fault.
+        Err(error) if matches!(error.downcast_ref(), Some(StoreError::Missing(_))) => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let mut chains: Vec<StatusJson> = known.into_iter().map(|status| json(config, status)).collect();
+    for chain in &config.bitcoin {
+        if chains.iter().all(|known| known.chain_id != chain.chain.as_str()) {
+            chains.push(never_followed(&chain.alias, chain.chain.as_str()));
+        }
+    }
+    let is_halted = chains.iter().any(|chain| chain.is_halted);
+    if out.json {
+        out.json(&serde_json::json!({ "chains": chains }))?;
+    } else {
+        print(out, &chains)?;
+    }
+    Ok(if is_halted { Outcome::Found } else { Outcome::Done })
+}
+
+fn print(out: &mut Out, chains: &[StatusJson]) -> anyhow::Result<Outcome> {
+    let mut table = Table::new(&[
+        ("chain", Align::Left),
+        ("state", Align::Left),
+        ("since", Align::Left),
+        ("height", Align::Right),
+        ("node", Align::Right),
+        ("addresses", Align::Right),
+        ("confirming", Align::Right),
+        ("held", Align::Right),
+    ]);
+    let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
+    for chain in chains {
+        table.row(vec![
+            chain.chain.clone(),
+            chain.state.to_owned(),
+            chain.since.clone().unwrap_or_default(),
+            number(chain.height),
+            number(chain.node_height),
+            chain.addresses.to_string(),
+            chain.confirming.to_string(),
+            chain.held.to_string(),
+        ]);
+    }
+    out.table(&table, "no chains", None)?;
+    for chain in chains {
+        let alias = &chain.chain;
+        if !chain.reason.is_empty() {
+            out.line(format!("{alias}: {}: {}", chain.state, shown(&chain.reason)))?;
+        }
+        if !chain.is_configured {
+            out.line(format!(
+                "{alias}: is not in the config any more and is not followed"
+            ))?;
+        }
+        if let Some(height) = chain.reanchor_to {
+            out.line(format!(
+                "{alias}: goes back to height {height} once the node is on our block there"
+            ))?;
+        }
+        for rescan in &chain.rescans {
+            let (from, next, found) = (rescan.from_height, rescan.next_height, rescan.found);
+            out.line(format!(
+                "{alias}: rescan from {from}, now at {next}, {found} outputs found"
+            ))?;
+        }
+    }
+    out.done()
+}
+
+fn json(config: &Config, status: ChainStatus) -> StatusJson {
+    let chain = status.chain;
+    let configured = config.bitcoin.iter().find(|known| known.chain == chain.id);
+    StatusJson {
+        chain: configured.map_or(chain.alias, |known| known.alias.clone()),
+        chain_id: chain.id.to_string(),
+        is_configured: configured.is_some(),
+        state: chain.state.word(),
+        is_halted: chain.state.is_halt(),
+        reason: chain.state_reason,
+        since: (chain.state_since > 0).then(|| rfc3339(chain.state_since)),
+        height: chain.cursor.map(|tip| tip.height),
+        hash: chain.cursor.map(|tip| tip.header.hash.to_string()),
+        node_height: chain.node_tip_height,
+        node_seen_at: chain.node_seen_at.map(rfc3339),
+        start_height: chain.start_height,
+        mempool_applied_at: chain.list_applied_at.map(rfc3339),
+        addresses: status.addresses,
+        confirming: status.confirming,
+        held: status.held,
+        rescans: status.rescans.into_iter().map(rescan_json).collect(),
+        reanchor_to: status.reanchor_to,
+    }
+}
+
+fn rescan_json(rescan: Rescan) -> RescanJson {
+    RescanJson {
+        from_height: rescan.from_height,
+        next_height: rescan.next_height,
+        found: rescan.found,
+        reason: rescan.reason,
+        asked_at: rfc3339(rescan.asked_at),
+    }
+}
+
+fn never_followed(alias: &str, chain_id: &str) -> StatusJson {
+    StatusJson {
+        chain: alias.to_owned(),
+        chain_id: chain_id.to_owned(),
+        is_configured: true,
+        state: "starting",
+        is_halted: false,
+        reason: String::new(),
+        since: None,
+        height: None,
+        hash: None,
+        node_height: None,
+        node_seen_at: None,
+        start_height: None,
+        mempool_applied_at: None,
+        addresses: 0,
+        confirming: 0,
+        held: 0,
+        rescans: Vec::new(),
+        reanchor_to: None,
+    }
+}

@@ -1,0 +1,246 @@
+//! `deposits list`, and in words where a deposit stands.
+
+use super::Outcome;
+use super::args::{Listing, StateArg};
+use super::open::{self, Chains};
+use super::out::Out;
+use super::table::{Align, Table};
+use crate::clock::rfc3339;
+use crate::config::Config;
+use crate::rules::policy;
+use crate::rules::state::State;
+use crate::store::Deposit;
+use crate::store::report::Filter;
+use serde::Serialize;
+
+/// A deposit as every answer shows it.
+#[derive(Serialize)]
+pub(super) struct DepositJson {
+    pub(super) id: String,
+    pub(super) chain: String,
+    pub(super) txid: String,
+    pub(super) vout: u64,
+    pub(super) address: String,
+    pub(super) merchant: String,
+    pub(super) reference: String,
+    pub(super) asset: String,
+    pub(super) symbol: String,
+    pub(super) amount: String,
+    pub(super) amount_base: String,
+    pub(super) origin: String,
+    pub(super) state: &'static str,
+    pub(super) standing: String,
+    pub(super) held: Option<String>,
+    pub(super) block_height: Option<u64>,
+    pub(super) depth: Option<u64>,
+    pub(super) confirmations_required: Option<u32>,
+    pub(super) due_height: Option<u64>,
+    pub(super) replaced_by: Option<String>,
+    pub(super) first_seen_at: String,
+}
+
+/// A deposit for JSON.
+pub(super) fn json(chains: &Chains, deposit: &Deposit) -> DepositJson {
+    let tip = chains.tip(deposit.chain);
+    DepositJson {
+        id: deposit.id.clone(),
+        chain: chains.alias(deposit.chain).to_owned(),
+        txid: deposit.outpoint.txid.to_string(),
+        vout: deposit.outpoint.vout,
+        address: chains.address(deposit.chain, &deposit.script),
+        merchant: deposit.merchant.clone(),
+        reference: deposit.reference.clone(),
+        asset: deposit.asset.clone(),
+        symbol: deposit.symbol.clone(),
+        amount: deposit.amount.to_units_string(deposit.decimals),
+        amount_base: deposit.amount.to_string(),
+        origin: deposit.origin.clone(),
+        state: deposit.state.map_or("", State::word),
+        standing: standing(deposit, tip),
+        held: deposit.held_reason.clone(),
+        block_height: deposit.height,
+        depth: depth(deposit, tip),
+        confirmations_required: deposit.confirmations,
+        due_height: deposit.due_height,
+        replaced_by: deposit.replaced_by.map(|txid| txid.to_string()),
+        first_seen_at: rfc3339(deposit.first_seen_at),
+    }
+}
+
+fn depth(deposit: &Deposit, tip: Option<u64>) -> Option<u64> {
+    policy::depth(tip?, deposit.height?)
+}
+
+/// Where a deposit stands and what is still missing, in words.
+pub(super) fn standing(deposit: &Deposit, tip: Option<u64>) -> String {
+    let state = match deposit.state {
+        None | Some(State::Seen) => "in the mempool; waits for a block".to_owned(),
+        Some(State::Confirming) => confirming(deposit, tip),
+        Some(State::Credited) => "credited".to_owned(),
+        Some(State::Evicted) => {
+            "gone from the mempool; credited all the same if a block brings it".to_owned()
+        }
+        Some(State::Replaced) => match deposit.replaced_by {
+            Some(by) => format!("replaced by {by}"),
+            None => "replaced by another transaction".to_owned(),
+        },
+        Some(State::Orphaned) => "its block left the chain; waits for another".to_owned(),
+        Some(State::Failed) => "failed on the chain; nothing was paid".to_owned(),
+    };
+    match &deposit.held_reason {
+        Some(reason) => format!(
+            "held ({}): not credited until released; {state}",
+            held_words(reason)
+        ),
+        None => state,
+    }
+}
+
+fn confirming(deposit: &Deposit, tip: Option<u64>) -> String {
+    let (Some(depth), Some(due), Some(tip)) = (depth(deposit, tip), deposit.due_height, tip) else {
+        return "in a block".to_owned();
+    };
+    let needed = due
+        .saturating_sub(deposit.height.unwrap_or(due))
+        .saturating_add(1);
+    let coinbase = if deposit.is_coinbase {
+        ", a block reward"
+    } else {
+        ""
+    };
+    match due.saturating_sub(tip) {
+        0 => format!("depth {depth} of {needed}{coinbase}; due, the daemon credits it next"),
+        1 => format!("depth {depth} of {needed}{coinbase}; 1 more block, due at height {due}"),
+        more => format!("depth {depth} of {needed}{coinbase}; {more} more blocks, due at height {due}"),
+    }
+}
+
+/// What the short reasons of holds mean.
+fn held_words(reason: &str) -> &str {
+    match reason {
+        "own_inputs" => "own_inputs: it spends coins of the merchant among others",
+        "internal" => "internal: a transfer between the merchant's own addresses",
+        "illegal_move" => "illegal_move: the chain showed what its state cannot meet",
+        "operator" => "by the operator, see the history",
+        other => other,
+    }
+}
+
+/// Lists deposits, newest first.
+pub(super) fn list(
+    out: &mut Out,
+    config: &Config,
+    listing: &Listing,
+    state: Option<StateArg>,
+    is_held: bool,
+) -> anyhow::Result<Outcome> {
+    let database = open::reader(config)?;
+    let chains = database.read(Chains::read)?;
+    let filter = Filter {
+        merchant: listing.merchant.clone(),
+        chain: chains.filter(config, &listing.chain)?,
+        state: state.map(State::from),
+        is_held,
+    };
+    let rows = database.read(|tx| tx.list_deposits(&filter, open::page(&listing.page)))?;
+    let next = super::next_position(&rows, &listing.page);
+    let deposits: Vec<DepositJson> = rows.iter().map(|listed| json(&chains, &listed.row)).collect();
+    if out.json {
+        return out.json(&serde_json::json!({ "deposits": deposits, "next": next }));
+    }
+    if listing.csv {
+        return out.csv(&deposits_csv(deposits));
+    }
+    let mut table = Table::new(&[
+        ("first seen", Align::Left),
+        ("merchant", Align::Left),
+        ("amount", Align::Right),
+        ("asset", Align::Left),
+        ("state", Align::Left),
+        ("depth", Align::Right),
+        ("reference", Align::Left),
+        ("payment", Align::Left),
+        ("deposit", Align::Left),
+    ]);
+    for deposit in deposits {
+        let depth = match (deposit.depth, deposit.confirmations_required) {
+            (Some(depth), Some(needed)) => format!("{depth}/{needed}"),
+            (_, None) | (None, _) => String::new(),
+        };
+        let held = if deposit.held.is_some() { " (held)" } else { "" };
+        table.row(vec![
+            deposit.first_seen_at,
+            deposit.merchant,
+            deposit.amount,
+            format!("{} ({})", deposit.symbol, deposit.chain),
+            format!("{}{held}", deposit.state),
+            depth,
+            deposit.reference,
+            format!("{}:{}", deposit.txid, deposit.vout),
+            deposit.id,
+        ]);
+    }
+    out.table(&table, "no deposits", next)
+}
+
+fn deposits_csv(deposits: Vec<DepositJson>) -> Table {
+    let columns = [
+        "deposit",
+        "first_seen_at",
+        "merchant",
+        "reference",
+        "chain",
+        "asset",
+        "symbol",
+        "amount",
+        "amount_base",
+        "state",
+        "held",
+        "txid",
+        "vout",
+        "address",
+        "block_height",
+        "depth",
+        "confirmations_required",
+        "due_height",
+    ];
+    let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
+    let mut table = Table::new(&columns.map(|name| (name, Align::Left)));
+    for deposit in deposits {
+        table.row(vec![
+            deposit.id,
+            deposit.first_seen_at,
+            deposit.merchant,
+            deposit.reference,
+            deposit.chain,
+            deposit.asset,
+            deposit.symbol,
+            deposit.amount,
+            deposit.amount_base,
+            deposit.state.to_owned(),
+            deposit.held.unwrap_or_default(),
+            deposit.txid,
+            deposit.vout.to_string(),
+            deposit.address,
+            number(deposit.block_height),
+            number(deposit.depth),
+            number(deposit.confirmations_required.map(u64::from)),
+            number(deposit.due_height),
+        ]);
+    }
+    table
+}
+
+impl From<StateArg> for State {
+    fn from(arg: StateArg) -> State {
+        match arg {
+            StateArg::Seen => State::Seen,
+            StateArg::Confirming => State::Confirming,
+            StateArg::Credited => State::Credited,
+            StateArg::Evicted => State::Evicted,
+            StateArg::Replaced => State::Replaced,
+            StateArg::Orphaned => State::Orphaned,
+            StateArg::Failed => State::Failed,
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! From the command line's words to the config, the database and its chains.
+
+use super::args::{ChainArg, Page};
+use crate::address::{self, Network};
+use crate::clock::Clock;
+use crate::config::{BitcoinChain, Config};
+use crate::rules::{ChainId, Script};
+use crate::store::report;
+use crate::store::{ChainKey, ChainRow, Database, OpenMode, ReadTx, StoreError};
+use anyhow::Context as _;
+use std::path::Path;
+
+/// Opens the config's database for reading.
+pub(super) fn reader(config: &Config) -> anyhow::Result<Database> {
+    open(&config.database, OpenMode::ReadOnly)
+}
+
+/// Opens the config's database for writing; it must be there.
+pub(super) fn writer(config: &Config) -> anyhow::Result<Database> {
+    open(&config.database, OpenMode::Write)
+}
+
+/// Opens the config's database for writing and makes it where there is none yet, as the daemon would.
+pub(super) fn maker(config: &Config) -> anyhow::Result<Database> {
+    match Database::open(&config.database, OpenMode::Write) {
+        Err(StoreError::Missing(_)) => {}
+        other => return other.with_context(|| doing(&config.database)),
+    }
+    match Database::open(&config.database, OpenMode::Daemon) {
+        Ok(made) => made.close()?,
+        // A daemon has just started and makes it.
+        Err(StoreError::Locked { .. }) => {}
+        Err(error) => return Err(error).with_context(|| doing(&config.database)),
+    }
+    writer(config)
+}
+
+fn open(path: &Path, mode: OpenMode) -> anyhow::Result<Database> {
+    Database::open(path, mode).with_context(|| doing(path))
+}
+
+fn doing(path: &Path) -> String {
+    format!("open the database {}", path.display())
+}
+
+/// The time of a command's writes.
+pub(super) fn now_ms() -> i64 {
+    Clock::real().now_ms()
+}
+
+/// The chain that is meant: the named one, or the only one.
+pub(super) fn chosen<'c>(config: &'c Config, arg: &ChainArg) -> anyhow::Result<&'c BitcoinChain> {
+    let aliases = || -> Vec<&str> { config.bitcoin.iter().map(|chain| chain.alias.as_str()).collect() };
+    match (&arg.chain, config.bitcoin.as_slice()) {
+        (Some(alias), _) => config
+            .chain(alias)
+            .with_context(|| format!("the config has no chain {alias}, only {}", aliases().join(", "))),
+        (None, [chain]) => Ok(chain),
+        (None, _) => anyhow::bail!("which chain? name one with --chain: {}", aliases().join(", ")),
+    }
+}
+
+/// The chains of a database, to give their names to what lists show.
+pub(super) struct Chains(Vec<ChainRow>);
+
+impl Chains {
+    pub(super) fn read(tx: &ReadTx<'_>) -> Result<Chains, StoreError> {
+        tx.chains().map(Chains)
+    }
+
+    /// The filter for a list; an absent `--chain` means all of them.
+    pub(super) fn filter(&self, config: &Config, arg: &ChainArg) -> anyhow::Result<Option<ChainKey>> {
+        if arg.chain.is_none() {
+            return Ok(None);
+        }
+        let chain = chosen(config, arg)?;
+        let known = self.0.iter().find(|row| row.id == chain.chain);
+        let known =
+            known.with_context(|| format!("chain {} was never followed and has no address", chain.alias))?;
+        Ok(Some(known.key))
+    }
+
+    /// The identities of all chains.
+    pub(super) fn ids(&self) -> impl Iterator<Item = &ChainId> {
+        self.0.iter().map(|row| &row.id)
+    }
+
+    fn row(&self, key: ChainKey) -> Option<&ChainRow> {
+        self.0.iter().find(|row| row.key == key)
+    }
+
+    pub(super) fn alias(&self, key: ChainKey) -> &str {
+        self.row(key).map_or("?", |row| &row.alias)
+    }
+
+    /// Our tip of a chain.
+    pub(super) fn tip(&self, key: ChainKey) -> Option<u64> {
+        self.row(key)?.cursor.map(|tip| tip.height)
+    }
+
+    pub(super) fn address(&self, key: ChainKey, script: &Script) -> String {
+        self.row(key).map_or_else(String::new, |row| printed(row, script))
+    }
+}
+
+/// A script's address, or its bytes where it has none.
+pub(super) fn printed(chain: &ChainRow, script: &Script) -> String {
+    Network::of_genesis(&chain.genesis)
+        .and_then(|network| address::print(network, script))
+        .unwrap_or_else(|| const_hex::encode(&script.0))
+}
+
+/// A page of a list as the store wants it.
+pub(super) fn page(page: &Page) -> report::Page {
+    report::Page {
+        after: page.after,
+        limit: page.limit,
+    }
+}

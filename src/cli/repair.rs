@@ -1,0 +1,249 @@
+//! What operators decide: hold, release, rescan, accept a reorg. Each is dry unless `--apply`, says what it
+//! would do, keeps its reason in the audit, and given twice acts once.
+
+use super::args::{ChainArg, DepositRepair, Repair};
+use super::deposits;
+use super::open::{self, Chains};
+use super::out::Out;
+use super::{Outcome, Problem};
+use crate::address;
+use crate::config::{BitcoinChain, Config};
+use crate::rules::state::State;
+use crate::rules::{Outpoint, Txid, ids};
+use crate::store::{Backfill, ChainKey, Database, Deposit};
+use anyhow::Context as _;
+use serde::Serialize;
+
+/// What a repair did, or would do.
+#[derive(Serialize)]
+struct RepairJson {
+    action: &'static str,
+    /// `done`, `dry` or `nothing`.
+    outcome: &'static str,
+    reason: String,
+    text: String,
+    deposits: Vec<deposits::DepositJson>,
+}
+
+/// Holds a deposit.
+pub(super) fn hold(out: &mut Out, config: &Config, args: &DepositRepair) -> anyhow::Result<Outcome> {
+    let (chains, deposit) = find(config, &args.id)?;
+    let id = &deposit.id;
+    let text = match (&deposit.held_reason, deposit.state) {
+        (Some(_), _) => return nothing(out, "hold", &args.repair, format!("{id} is held already")),
+        (None, Some(State::Credited)) => format!("hold {id} and reverse its credit"),
+        (None, _) => format!("hold {id}: it will not be credited until it is released"),
+    };
+    let shown = vec![deposits::json(&chains, &deposit)];
+    act(out, "hold", &args.repair, text, shown, || {
+        let mut database = open::writer(config)?;
+        Ok(database.write(open::now_ms(), |tx| tx.hold(id, &args.repair.reason))?)
+    })
+}
+
+/// Releases a held deposit.
+pub(super) fn release(out: &mut Out, config: &Config, args: &DepositRepair) -> anyhow::Result<Outcome> {
+    let (chains, deposit) = find(config, &args.id)?;
+    let id = &deposit.id;
+    if deposit.held_reason.is_none() {
+        return nothing(out, "release", &args.repair, format!("{id} is not held"));
+    }
+    let standing = deposits::standing(&deposit, chains.tip(deposit.chain));
+    if deposit.state != Some(State::Confirming) {
+        let text =
+            format!("{id} cannot be released: its payment is in no block of the best chain ({standing})");
+        return Err(Problem(text).into());
+    }
+    let text = format!("release {id}: the daemon credits it when it is due");
+    let shown = vec![deposits::json(&chains, &deposit)];
+    act(out, "release", &args.repair, text, shown, || {
+        let mut database = open::writer(config)?;
+        Ok(database.write(open::now_ms(), |tx| tx.release(id, &args.repair.reason))?)
+    })
+}
+
+/// Asks for old blocks to be read again.
+pub(super) fn rescan(
+    out: &mut Out,
+    config: &Config,
+    from: u64,
+    backfill: Option<&str>,
+    (chain, repair): (&ChainArg, &Repair),
+) -> anyhow::Result<Outcome> {
+    let chain = open::chosen(config, chain)?;
+    let backfill = read_backfill(chain, backfill)?;
+    let (key, lowered) = {
+        let database = open::reader(config)?;
+        let key = known_chain(&database, chain)?;
+        (key, database.read(|tx| tx.backfill_count(key, &backfill, from))?)
+    };
+    let rules = match lowered {
+        0 => String::new(),
+        1 => "; 1 address would count from there".to_owned(),
+        more => format!("; {more} addresses would count from there"),
+    };
+    let text = format!("read {} again from height {from}{rules}", chain.alias);
+    act(out, "rescan", repair, text, Vec::new(), || {
+        let mut database = open::writer(config)?;
+        database.write(open::now_ms(), |tx| {
+            tx.ask_rescan(key, from, &backfill, &repair.reason)
+        })?;
+        Ok(true)
+    })
+}
+
+fn read_backfill(chain: &BitcoinChain, backfill: Option<&str>) -> anyhow::Result<Backfill> {
+    match backfill {
+        None => Ok(Backfill::Nothing),
+        Some("all") => Ok(Backfill::All),
+        Some(text) => address::parse(chain.network, text)
+            .map(Backfill::Script)
+            .with_context(|| format!("read the address {text}")),
+    }
+}
+
+/// Accepts a reorg that is deeper than the window.
+pub(super) fn accept_reorg(
+    out: &mut Out,
+    config: &Config,
+    fork: u64,
+    (chain, repair): (&ChainArg, &Repair),
+) -> anyhow::Result<Outcome> {
+    let chain = open::chosen(config, chain)?;
+    let (key, hash, shown) = {
+        let database = open::reader(config)?;
+        let key = known_chain(&database, chain)?;
+        database.read(|tx| {
+            let point = tx.reanchor_point(key, fork)?;
+            let chains = Chains::read(tx)?;
+            let above = tx.deposits_above(key, fork)?;
+            let shown: Vec<_> = above
+                .iter()
+                .map(|deposit| deposits::json(&chains, deposit))
+                .collect();
+            Ok((key, point.header.hash, shown))
+        })?
+    };
+    let credited = shown
+        .iter()
+        .filter(|deposit| deposit.state == State::Credited.word())
+        .count();
+    let text = format!(
+        "take {} back to block {fork} ({hash}) once the node is on it: {} deposits lose their block, {credited} of \
+         them are credited and reversed unless the new branch holds them",
+        chain.alias,
+        shown.len()
+    );
+    act(out, "accept-reorg", repair, text, shown, || {
+        let mut database = open::writer(config)?;
+        database.write(open::now_ms(), |tx| tx.ask_reanchor(key, fork, &repair.reason))?;
+        Ok(true)
+    })
+}
+
+fn known_chain(database: &Database, chain: &BitcoinChain) -> anyhow::Result<ChainKey> {
+    let row = database.read(|tx| tx.chain(&chain.chain))?;
+    let row = row.ok_or_else(|| {
+        Problem(format!(
+            "{} was never followed: start the daemon first",
+            chain.alias
+        ))
+    })?;
+    Ok(row.key)
+}
+
+/// A deposit by its id or by its outpoint.
+fn find(config: &Config, text: &str) -> anyhow::Result<(Chains, Deposit)> {
+    let database = open::reader(config)?;
+    let chains = database.read(Chains::read)?;
+    let ids: Vec<String> = match outpoint(text) {
+        Some(outpoint) => chains
+            .ids()
+            .map(|chain| ids::deposit_id(chain, &outpoint))
+            .collect(),
+        None => vec![text.to_owned()],
+    };
+    let mut found = Vec::new();
+    for id in ids {
+        found.extend(database.read(|tx| tx.deposit(&id))?);
+    }
+    match (found.pop(), found.is_empty()) {
+        (Some(deposit), true) => Ok((chains, deposit)),
+        (Some(_), false) => {
+            Err(Problem(format!("{text} is on several chains: give the deposit's id")).into())
+        }
+        (None, _) => Err(Problem(format!(
+            "no deposit {text}: `creditd deposits list` and `creditd tx TXID` show ids"
+        ))
+        .into()),
+    }
+}
+
+fn outpoint(text: &str) -> Option<Outpoint> {
+    let (txid, vout) = text.split_once(':')?;
+    Some(Outpoint {
+        txid: Txid::from_hex(txid)?,
+        vout: vout.parse().ok()?,
+    })
+}
+
+fn nothing(out: &mut Out, action: &'static str, repair: &Repair, text: String) -> anyhow::Result<Outcome> {
+    answer(out, action, "nothing", repair, text, Vec::new())
+}
+
+/// Acts or says what it would do. `work` is false when somebody else was faster and nothing was left to do.
+fn act(
+    out: &mut Out,
+    action: &'static str,
+    repair: &Repair,
+    text: String,
+    deposits: Vec<deposits::DepositJson>,
+    work: impl FnOnce() -> anyhow::Result<bool>,
+) -> anyhow::Result<Outcome> {
+    anyhow::ensure!(
+        !repair.reason.trim().is_empty(),
+        "--reason is empty: say why, it is kept in the audit"
+    );
+    let outcome = match repair.apply {
+        false => "dry",
+        true if work()? => "done",
+        true => "nothing",
+    };
+    answer(out, action, outcome, repair, text, deposits)
+}
+
+fn answer(
+    out: &mut Out,
+    action: &'static str,
+    outcome: &'static str,
+    repair: &Repair,
+    text: String,
+    deposits: Vec<deposits::DepositJson>,
+) -> anyhow::Result<Outcome> {
+    if out.json {
+        let reason = repair.reason.clone();
+        return out.json(&RepairJson {
+            action,
+            outcome,
+            reason,
+            text,
+            deposits,
+        });
+    }
+    match outcome {
+        "dry" => out.line(format!("would {text}"))?,
+        "done" => out.line(format!("done: {text}"))?,
+        _ => out.line(format!("nothing to do: {text}"))?,
+    }
+    for deposit in &deposits {
+        let (amount, symbol, merchant) = (&deposit.amount, &deposit.symbol, &deposit.merchant);
+        out.line(format!(
+            "  {} {amount} {symbol} for {merchant}: {}",
+            deposit.id, deposit.standing
+        ))?;
+    }
+    if outcome == "dry" {
+        out.line("nothing was changed; the same with --apply does it")?;
+    }
+    out.done()
+}

@@ -1,0 +1,118 @@
+//! Tables for people, and the same as comma-separated values for programs.
+
+/// How a column is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Align {
+    Left,
+    /// Numbers, so that their digits stand below each other.
+    Right,
+}
+
+/// Rows of cells under a heading.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    columns: Vec<(&'static str, Align)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(super) fn new(columns: &[(&'static str, Align)]) -> Table {
+        Table {
+            columns: columns.to_vec(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row; it must have a cell for each column.
+    pub(super) fn row(&mut self, cells: Vec<String>) {
+        assert!(
+            cells.len() == self.columns.len(),
+            "a row has a cell for each column"
+        );
+        self.rows.push(cells);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Aligned columns, two spaces between them, an empty cell as `-`. What could move the cursor of a
+    /// terminal is replaced: references are texts of merchants.
+    pub(super) fn to_text(&self) -> String {
+        let heading: Vec<String> = self.columns.iter().map(|(name, _)| name.to_uppercase()).collect();
+        let rows: Vec<Vec<String>> = self
+            .rows
+            .iter()
+            .map(|row| row.iter().map(|cell| shown(cell)).collect())
+            .collect();
+        let all = || std::iter::once(&heading).chain(&rows);
+        let widths: Vec<usize> = (0..self.columns.len())
+            .map(|at| all().map(|row| row[at].chars().count()).max().unwrap_or_default())
+            .collect();
+        let mut text = String::new();
+        for row in all() {
+            let mut line = String::new();
+            for (at, cell) in row.iter().enumerate() {
+                let gap = widths[at] - cell.chars().count();
+                let gap = " ".repeat(gap);
+                match self.columns[at].1 {
+                    Align::Left => line.extend([cell.as_str(), &gap]),
+                    Align::Right => line.extend([gap.as_str(), cell]),
+                }
+                line.push_str("  ");
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+
+    /// RFC 4180 with a header line.
+    pub(super) fn to_csv(&self) -> Result<Vec<u8>, csv::Error> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        writer.write_record(self.columns.iter().map(|(name, _)| name.replace(' ', "_")))?;
+        for row in &self.rows {
+            writer.write_record(row)?;
+        }
+        writer.into_inner().map_err(|error| error.into_error().into())
+    }
+}
+
+/// A text as a terminal may see it.
+pub(super) fn shown(text: &str) -> String {
+    if text.is_empty() {
+        return "-".to_owned();
+    }
+    text.chars()
+        .map(|letter| if letter.is_control() { '\u{fffd}' } else { letter })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new(&[("merchant", Align::Left), ("net base", Align::Right)]);
+        table.row(vec!["shop".into(), "29000000".into()]);
+        table.row(vec!["b,\"c\"".into(), "5".into()]);
+        table.row(vec!["\u{1b}[2Jé".into(), String::new()]);
+        table
+    }
+
+    #[test]
+    fn columns_are_aligned_and_terminals_are_safe() {
+        let expected =
+            "MERCHANT  NET BASE\nshop      29000000\nb,\"c\"            5\n\u{fffd}[2Jé            -\n";
+        assert_eq!(table().to_text(), expected);
+    }
+
+    #[test]
+    fn csv_quotes_what_needs_it() {
+        let csv = String::from_utf8(table().to_csv().unwrap()).unwrap();
+        assert!(
+            csv.starts_with("merchant,net_base\nshop,29000000\n\"b,\"\"c\"\"\",5\n"),
+            "{csv}"
+        );
+    }
+}

@@ -1,0 +1,193 @@
+//! `watch add`, `watch own`, `watch list`.
+
+use super::args::{ChainArg, Page, Watched};
+use super::open::{self, Chains};
+use super::out::Out;
+use super::table::{Align, Table};
+use super::{Outcome, Problem};
+use crate::address;
+use crate::clock::rfc3339;
+use crate::config::{Config, is_name};
+use crate::daemon;
+use crate::rules::Script;
+use crate::store::report::{AddressRow, Filter, Listed};
+use crate::store::{AddressAdded, AddressKind, NewAddress, StoreError};
+use anyhow::Context as _;
+use serde::Serialize;
+
+/// The longest reference that is kept.
+const REFERENCE_CHARS_MAX: usize = 200;
+
+#[derive(Serialize)]
+struct AddressJson {
+    position: i64,
+    chain: String,
+    address: String,
+    kind: &'static str,
+    merchant: String,
+    reference: String,
+    from_height: Option<u64>,
+    added_at: String,
+}
+
+#[derive(Serialize)]
+struct AddedJson<'a> {
+    outcome: &'a str,
+    chain: &'a str,
+    address: String,
+    kind: &'static str,
+    merchant: &'a str,
+    from_height: Option<u64>,
+}
+
+/// Adds one address.
+pub(super) fn add(
+    out: &mut Out,
+    config: &Config,
+    watched: &Watched,
+    kind: AddressKind,
+) -> anyhow::Result<Outcome> {
+    let chain = open::chosen(config, &watched.chain)?;
+    let script = address::parse(chain.network, &watched.address)
+        .with_context(|| format!("read the address {}", watched.address))?;
+    check_words(&watched.merchant, &watched.reference).map_err(anyhow::Error::msg)?;
+    let rule = NewAddress {
+        script: script.clone(),
+        kind,
+        merchant: &watched.merchant,
+        internal: config.internal_rule(&watched.merchant).word(),
+        reference: &watched.reference,
+    };
+    let mut database = open::maker(config)?;
+    let (outcome, row) = database.write(open::now_ms(), |tx| {
+        let known = tx.ensure_chain(&daemon::new_chain(chain))?;
+        let outcome = tx.add_addresses(known.key, std::slice::from_ref(&rule))?.pop();
+        Ok((outcome, tx.address(known.key, &script)?))
+    })?;
+    let address = canonical(config, watched, &script);
+    let word = match outcome {
+        Some(AddressAdded::Added) => "added",
+        Some(AddressAdded::Known) => "known",
+        Some(AddressAdded::Conflict(conflict)) => {
+            return Err(Problem(format!("{address} {conflict}")).into());
+        }
+        None => unreachable!("one rule has one outcome"),
+    };
+    let from_height = row.and_then(|row| row.from_height);
+    if out.json {
+        return out.json(&AddedJson {
+            outcome: word,
+            chain: &chain.alias,
+            address,
+            kind: kind.word(),
+            merchant: &watched.merchant,
+            from_height,
+        });
+    }
+    let from = match from_height {
+        Some(height) => format!("from height {height}"),
+        None => "from the first block that is read".to_owned(),
+    };
+    let what = match (kind, word) {
+        (AddressKind::Watch, "added") => "watching",
+        (AddressKind::Watch, _) => "already watching",
+        (AddressKind::Own, "added") => "declared own:",
+        (AddressKind::Own, _) => "declared own already:",
+    };
+    let (alias, merchant) = (&chain.alias, &watched.merchant);
+    out.line(format!(
+        "{what} {address} for merchant {merchant} on {alias} {from}"
+    ))?;
+    out.done()
+}
+
+fn canonical(config: &Config, watched: &Watched, script: &Script) -> String {
+    open::chosen(config, &watched.chain)
+        .ok()
+        .and_then(|chain| address::print(chain.network, script))
+        .unwrap_or_else(|| watched.address.clone())
+}
+
+/// Holds a merchant's slug and a reference against what is allowed.
+pub(super) fn check_words(merchant: &str, reference: &str) -> Result<(), String> {
+    if !is_name(merchant) {
+        return Err(format!(
+            "{merchant:?} is no merchant: 1 to 32 of a-z, 0-9 and -, such as \"shop-1\""
+        ));
+    }
+    if reference.chars().count() > REFERENCE_CHARS_MAX || reference.chars().any(char::is_control) {
+        return Err(format!(
+            "a reference has at most {REFERENCE_CHARS_MAX} characters and no control characters"
+        ));
+    }
+    Ok(())
+}
+
+/// Lists watch rules in the order in which they were added.
+pub(super) fn list(
+    out: &mut Out,
+    config: &Config,
+    chain: &ChainArg,
+    page: &Page,
+    merchant: Option<&str>,
+) -> anyhow::Result<Outcome> {
+    let (chains, rows) = read(config, chain, page, merchant)?;
+    let next = super::next_position(&rows, page);
+    if out.json {
+        let addresses: Vec<AddressJson> = rows.into_iter().map(|listed| json(&chains, listed)).collect();
+        return out.json(&serde_json::json!({ "addresses": addresses, "next": next }));
+    }
+    let mut table = Table::new(&[
+        ("chain", Align::Left),
+        ("address", Align::Left),
+        ("kind", Align::Left),
+        ("merchant", Align::Left),
+        ("reference", Align::Left),
+        ("from", Align::Right),
+        ("added", Align::Left),
+    ]);
+    for Listed { row, .. } in rows {
+        table.row(vec![
+            chains.alias(row.chain).to_owned(),
+            chains.address(row.chain, &row.script),
+            row.kind.word().to_owned(),
+            row.merchant,
+            row.reference,
+            row.from_height
+                .map_or_else(|| "start".to_owned(), |height| height.to_string()),
+            rfc3339(row.added_at),
+        ]);
+    }
+    out.table(&table, "no addresses", next)
+}
+
+fn read(
+    config: &Config,
+    chain: &ChainArg,
+    page: &Page,
+    merchant: Option<&str>,
+) -> anyhow::Result<(Chains, Vec<Listed<AddressRow>>)> {
+    let database = open::reader(config)?;
+    let chains = database.read(Chains::read)?;
+    let filter = Filter {
+        merchant: merchant.map(str::to_owned),
+        chain: chains.filter(config, chain)?,
+        ..Filter::default()
+    };
+    let rows: Result<_, StoreError> = database.read(|tx| tx.list_addresses(&filter, open::page(page)));
+    Ok((chains, rows?))
+}
+
+fn json(chains: &Chains, listed: Listed<AddressRow>) -> AddressJson {
+    let Listed { position, row } = listed;
+    AddressJson {
+        position,
+        chain: chains.alias(row.chain).to_owned(),
+        address: chains.address(row.chain, &row.script),
+        kind: row.kind.word(),
+        merchant: row.merchant,
+        reference: row.reference,
+        from_height: row.from_height,
+        added_at: rfc3339(row.added_at),
+    }
+}

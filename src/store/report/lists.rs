@@ -1,0 +1,263 @@
+//! Lists of addresses, deposits and credits, a page at a time. A position is the row's own number, so that
+//! pages neither skip nor repeat rows that come in between.
+
+use super::super::addresses::AddressKind;
+use super::super::chains::{ChainKey, one};
+use super::super::codec::uint;
+use super::super::deposits::Deposit;
+use super::super::{ReadTx, StoreError};
+use crate::rules::state::State;
+use crate::rules::{Amount, Outpoint, Script};
+use rusqlite::types::Value;
+
+/// Which part of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The position of the last row of the page before.
+    pub after: Option<i64>,
+    /// The most rows.
+    pub limit: u32,
+}
+
+/// Which rows of a list. Everything that is set must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Only this merchant.
+    pub merchant: Option<String>,
+    /// Only this chain.
+    pub chain: Option<ChainKey>,
+    /// Only deposits in this state.
+    pub state: Option<State>,
+    /// Only held deposits.
+    pub is_held: bool,
+}
+
+/// A row and its position in the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed<T> {
+    /// For [`Page::after`].
+    pub position: i64,
+    /// The row.
+    pub row: T,
+}
+
+/// A watch rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressRow {
+    /// Its chain.
+    pub chain: ChainKey,
+    /// Its script.
+    pub script: Script,
+    /// What payments to it are.
+    pub kind: AddressKind,
+    /// The merchant's slug.
+    pub merchant: String,
+    /// What it is for.
+    pub reference: String,
+    /// The first height that counts; `None` while the chain has no start.
+    pub from_height: Option<u64>,
+    /// Unix milliseconds.
+    pub added_at: i64,
+}
+
+/// A credit and where its books stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreditRow {
+    /// Its public id.
+    pub id: String,
+    /// Its chain.
+    pub chain: ChainKey,
+    /// The payment.
+    pub outpoint: Outpoint,
+    /// The merchant's slug.
+    pub merchant: String,
+    /// The reference that the address was watched with.
+    pub reference: String,
+    /// The script paid to.
+    pub script: Script,
+    /// CAIP-19 id of the asset.
+    pub asset: String,
+    /// The asset's symbol.
+    pub symbol: String,
+    /// The asset's decimals.
+    pub decimals: u8,
+    /// Base units.
+    pub amount: Amount,
+    /// The amount, or 0 while it is reversed.
+    pub net: Amount,
+    /// How many entries its journal has.
+    pub entries: u64,
+    /// The kind of the last one.
+    pub last_kind: String,
+    /// When it was made, Unix milliseconds.
+    pub last_at: i64,
+    /// The height of the payment's block, by the last entry.
+    pub block_height: u64,
+    /// When the credit was made, Unix milliseconds.
+    pub created_at: i64,
+}
+
+impl ReadTx<'_> {
+    /// A merchant's key. An unknown slug is refused: an empty list would hide a misspelt one.
+    pub(super) fn merchant_key(&self, slug: &str) -> Result<i64, StoreError> {
+        one(self.conn(), "SELECT id FROM merchants WHERE slug = ?1", [slug])?
+            .ok_or_else(|| StoreError::Refused(format!("there is no merchant {slug}")))
+    }
+
+    /// The rule of a script.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn address(&self, chain: ChainKey, script: &Script) -> Result<Option<AddressRow>, StoreError> {
+        let sql = format!("{ADDRESS_SELECT} WHERE a.chain = ?1 AND a.script = ?2");
+        let mut statement = self.conn().prepare_cached(&sql)?;
+        let mut rows = statement.query(rusqlite::params![chain.0, script])?;
+        rows.next()?.map(address_row).transpose()
+    }
+
+    /// Watch rules in the order in which they were added.
+    ///
+    /// # Errors
+    /// `Refused` for an unknown merchant.
+    pub fn list_addresses(&self, filter: &Filter, page: Page) -> Result<Vec<Listed<AddressRow>>, StoreError> {
+        let mut sql = format!("{ADDRESS_SELECT} WHERE a.id > ?");
+        let mut values = vec![Value::from(page.after.unwrap_or(0))];
+        self.narrow("a", filter, &mut sql, &mut values)?;
+        sql.push_str(" ORDER BY a.id LIMIT ?");
+        values.push(Value::from(page.limit));
+        let mut statement = self.conn().prepare_cached(&sql)?;
+        let mut rows = statement.query(rusqlite::params_from_iter(values))?;
+        let mut list = Vec::new();
+        while let Some(row) = rows.next()? {
+            list.push(Listed {
+                position: row.get(0)?,
+                row: address_row(row)?,
+            });
+        }
+        Ok(list)
+    }
+
+    /// Deposits, newest first.
+    ///
+    /// # Errors
+    /// `Refused` for an unknown merchant.
+    pub fn list_deposits(&self, filter: &Filter, page: Page) -> Result<Vec<Listed<Deposit>>, StoreError> {
+        let mut sql = String::from("WHERE d.output < ?");
+        let mut values = vec![Value::from(page.after.unwrap_or(i64::MAX))];
+        self.narrow("d", filter, &mut sql, &mut values)?;
+        if let Some(state) = filter.state {
+            sql.push_str(" AND d.state = ?");
+            values.push(Value::from(state.word().to_owned()));
+        }
+        if filter.is_held {
+            sql.push_str(" AND d.held_reason IS NOT NULL");
+        }
+        sql.push_str(" ORDER BY d.output DESC LIMIT ?");
+        values.push(Value::from(page.limit));
+        let deposits = self.deposits_where(&sql, rusqlite::params_from_iter(values))?;
+        Ok(deposits
+            .into_iter()
+            .map(|row| Listed {
+                position: row.output,
+                row,
+            })
+            .collect())
+    }
+
+    /// Credits, newest first.
+    ///
+    /// # Errors
+    /// `Refused` for an unknown merchant.
+    pub fn list_credits(&self, filter: &Filter, page: Page) -> Result<Vec<Listed<CreditRow>>, StoreError> {
+        let mut sql = String::from(
+            "SELECT c.rowid, c.id, c.chain, c.txid, c.vout, m.slug, a.reference, a.script, s.caip, s.symbol, \
+             s.decimals, c.amount, j.sequence, j.kind, j.at, j.block_height, c.created_at \
+             FROM credits c JOIN merchants m ON m.id = c.merchant JOIN assets s ON s.id = c.asset \
+             JOIN outputs o ON o.id = c.output JOIN addresses a ON a.id = o.address \
+             JOIN journal j ON j.credit = c.id \
+             AND j.sequence = (SELECT max(sequence) FROM journal WHERE credit = c.id) WHERE c.rowid < ?",
+        );
+        let mut values = vec![Value::from(page.after.unwrap_or(i64::MAX))];
+        self.narrow("c", filter, &mut sql, &mut values)?;
+        sql.push_str(" ORDER BY c.rowid DESC LIMIT ?");
+        values.push(Value::from(page.limit));
+        let mut statement = self.conn().prepare_cached(&sql)?;
+        let mut rows = statement.query(rusqlite::params_from_iter(values))?;
+        let mut list = Vec::new();
+        while let Some(row) = rows.next()? {
+            list.push(Listed {
+                position: row.get(0)?,
+                row: credit_row(row)?,
+            });
+        }
+        Ok(list)
+    }
+
+    /// Adds the conditions that every list shares.
+    fn narrow(
+        &self,
+        table: &str,
+        filter: &Filter,
+        sql: &mut String,
+        values: &mut Vec<Value>,
+    ) -> Result<(), StoreError> {
+        if let Some(slug) = &filter.merchant {
+            sql.push_str(&format!(" AND {table}.merchant = ?"));
+            values.push(Value::from(self.merchant_key(slug)?));
+        }
+        if let Some(chain) = filter.chain {
+            sql.push_str(&format!(" AND {table}.chain = ?"));
+            values.push(Value::from(chain.0));
+        }
+        Ok(())
+    }
+}
+
+const ADDRESS_SELECT: &str = "SELECT a.id, a.chain, a.script, a.kind, m.slug, a.reference, a.from_height, \
+     a.added_at FROM addresses a JOIN merchants m ON m.id = a.merchant";
+
+fn address_row(row: &rusqlite::Row<'_>) -> Result<AddressRow, StoreError> {
+    let kind: String = row.get(3)?;
+    Ok(AddressRow {
+        chain: ChainKey(row.get(1)?),
+        script: row.get(2)?,
+        kind: AddressKind::from_word(&kind)
+            .ok_or_else(|| StoreError::Corrupt(format!("address kind {kind:?}")))?,
+        merchant: row.get(4)?,
+        reference: row.get(5)?,
+        from_height: row.get::<_, Option<i64>>(6)?.map(uint).transpose()?,
+        added_at: row.get(7)?,
+    })
+}
+
+fn credit_row(row: &rusqlite::Row<'_>) -> Result<CreditRow, StoreError> {
+    let amount: Amount = row.get(11)?;
+    let entries = uint(row.get(12)?)?;
+    Ok(CreditRow {
+        id: row.get(1)?,
+        chain: ChainKey(row.get(2)?),
+        outpoint: Outpoint {
+            txid: row.get(3)?,
+            vout: uint(row.get(4)?)?,
+        },
+        merchant: row.get(5)?,
+        reference: row.get(6)?,
+        script: row.get(7)?,
+        asset: row.get(8)?,
+        symbol: row.get(9)?,
+        decimals: row.get(10)?,
+        amount,
+        net: net(amount, entries),
+        entries,
+        last_kind: row.get(13)?,
+        last_at: row.get(14)?,
+        block_height: uint(row.get(15)?)?,
+        created_at: row.get(16)?,
+    })
+}
+
+/// What a credit nets to: its journal alternates, starting with the credit, so an odd number of entries nets
+/// to the amount and an even one to nothing.
+pub(super) fn net(amount: Amount, entries: u64) -> Amount {
+    if entries % 2 == 1 { amount } else { Amount::ZERO }
+}

@@ -1,0 +1,12 @@
+//! Reads for people: lists, balances and stories. They decide nothing and write nothing, and each page of a
+//! list costs what the page holds, not what the table holds.
+
+mod balances;
+mod chains;
+mod lists;
+mod story;
+
+pub use balances::Balance;
+pub use chains::ChainStatus;
+pub use lists::{AddressRow, CreditRow, Filter, Listed, Page};
+pub use story::{AuditRow, CreditStory, DepositStory, EventRow, InputRow, OutputStory, TxStory};
