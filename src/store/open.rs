@@ -162,7 +162,7 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
     let conn = Connection::open_with_flags(location, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     match set_up(&conn) {
         Ok(()) => Ok(conn),
-        Err(error) => Err(diagnose(&conn, explain_stranger(path, error))),
+        Err(error) => Err(diagnose(&conn, explain_content(path, error))),
     }
 }
 
@@ -265,20 +265,26 @@ fn check_current(conn: &Connection, path: &Path) -> Result<(), StoreError> {
 }
 
 fn identify_ours(conn: &Connection, path: &Path) -> Result<Found, StoreError> {
-    identify(conn)?.ok_or_else(|| StoreError::NotOurs {
+    let found = identify(conn).map_err(|error| explain_content(path, error))?;
+    found.ok_or_else(|| StoreError::NotOurs {
         path: path.to_owned(),
         what: "another program's database".to_owned(),
     })
 }
 
 /// Any statement may be the first that reads the file.
-fn explain_stranger(path: &Path, error: rusqlite::Error) -> StoreError {
-    if error.sqlite_error_code() != Some(rusqlite::ErrorCode::NotADatabase) {
-        return error.into();
-    }
-    StoreError::NotOurs {
-        path: path.to_owned(),
-        what: "no SQLite file".to_owned(),
+fn explain_content(path: &Path, error: rusqlite::Error) -> StoreError {
+    let path = path.to_owned();
+    match error.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::NotADatabase) => StoreError::NotOurs {
+            path,
+            what: "no SQLite file".to_owned(),
+        },
+        Some(rusqlite::ErrorCode::DatabaseCorrupt) => StoreError::Damaged {
+            path,
+            what: error.to_string(),
+        },
+        _ => error.into(),
     }
 }
 
@@ -296,17 +302,13 @@ fn check_file(conn: &Connection, path: &Path) -> Result<(), StoreError> {
 
 /// Runs one of SQLite's own checks.
 pub(super) fn check_pages(conn: &Connection, path: &Path, check: &str) -> Result<(), StoreError> {
-    let damaged = |what: String| StoreError::Damaged {
-        path: path.to_owned(),
-        what,
-    };
-    match conn.query_row(&format!("PRAGMA {check}"), [], |row| row.get::<_, String>(0)) {
-        Ok(verdict) if verdict == "ok" => Ok(()),
-        Ok(verdict) => Err(damaged(verdict)),
-        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseCorrupt) => {
-            Err(damaged(error.to_string()))
-        }
-        Err(error) => Err(error.into()),
+    let verdict = conn.query_row(&format!("PRAGMA {check}"), [], |row| row.get::<_, String>(0));
+    match verdict.map_err(|error| explain_content(path, error))? {
+        verdict if verdict == "ok" => Ok(()),
+        what => Err(StoreError::Damaged {
+            path: path.to_owned(),
+            what,
+        }),
     }
 }
 

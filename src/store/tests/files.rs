@@ -315,8 +315,8 @@ fn follow(database: &mut Database, height: u64, is_reanchor: bool) {
     let outcome = database.write(1, |tx| {
         let at = i64::try_from(height).unwrap();
         tx.conn().execute(
-            "INSERT INTO chains (caip, genesis, alias, cursor_height) VALUES ('bip122:a', zeroblob(32), 'a', ?1)
-             ON CONFLICT (caip) DO UPDATE SET cursor_height = ?1",
+            "INSERT INTO chains (caip, genesis, alias, cursor_height)
+             VALUES ('bip122:a', zeroblob(32), 'a', ?1) ON CONFLICT (caip) DO UPDATE SET cursor_height = ?1",
             [at],
         )?;
         if is_reanchor {

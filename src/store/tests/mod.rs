@@ -5,6 +5,7 @@ mod batch;
 mod files;
 mod guarantee;
 mod shell;
+mod step;
 mod versions;
 
 use std::path::PathBuf;

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use super::{Scratch, note, notes};
 use crate::clock::Clock;
-use crate::store::{Fault, ReadTx, Store, StoreError, WriteTx};
+use crate::store::{Database, Fault, OpenMode, ReadTx, Store, StoreError, WriteTx};
 
 /// Holds the writer back until it is told to go on.
 fn gate(store: &Store) -> (mpsc::Sender<()>, tokio::task::JoinHandle<Result<(), StoreError>>) {
@@ -172,4 +172,46 @@ async fn the_inline_shell_has_the_same_verbs() {
     store.close().await.unwrap();
     assert!(matches!(store.write(|_| Ok(())).await, Err(StoreError::Closed)));
     assert_eq!(notes(&scratch.open()), [1]);
+}
+
+#[tokio::test]
+async fn after_a_damaged_page_the_store_is_used_no_more_and_says_so() {
+    let (scratch, mut database) = Scratch::new();
+    let fill = "INSERT INTO notes (body) VALUES (hex(zeroblob(20000)))";
+    database.write(1, |tx| Ok(tx.conn().execute(fill, [])?)).unwrap();
+    database
+        .conn
+        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+        .unwrap();
+    let store = Store::threaded(database, Clock::real()).unwrap();
+    assert_eq!(store.fault(), None);
+    // Everything behind the first page, under the reader, which has not read it yet.
+    let mut bytes = std::fs::read(&scratch.path).unwrap();
+    bytes[4096..].fill(0xee);
+    std::fs::write(&scratch.path, bytes).unwrap();
+    let all = |tx: &ReadTx<'_>| {
+        Ok(tx
+            .conn()
+            .query_row("SELECT sum(length(body)) FROM notes", [], |row| {
+                row.get::<_, i64>(0)
+            })?)
+    };
+    assert!(matches!(store.read(all).await, Err(StoreError::Io(_))));
+    assert!(matches!(store.failed().await, Fault::Io(_)));
+    // The writer is another connection to the same broken file.
+    assert!(matches!(
+        store.write(|tx| note(tx, 7)).await,
+        Err(StoreError::Io(_))
+    ));
+    assert!(matches!(
+        store.write_alone(|_| Ok(())).await,
+        Err(StoreError::Io(_))
+    ));
+    let before = std::fs::read(&scratch.path).unwrap();
+    assert!(matches!(store.close().await, Err(StoreError::Io(_))));
+    assert_eq!(std::fs::read(&scratch.path).unwrap(), before);
+    assert!(matches!(
+        Database::open(&scratch.path, OpenMode::Daemon),
+        Err(StoreError::Damaged { .. })
+    ));
 }

@@ -1,0 +1,249 @@
+//! A block is one fact: whichever of its writes fails, none of them happened, and trying again credits once.
+
+use rusqlite::types::Value;
+
+use super::{Scratch, note};
+use crate::rules::policy::{Policy, Tier};
+use crate::rules::{
+    Amount, BlockHash, CandidateOutput, CandidateTx, ChainId, Header, HeldHeader, ListVersion, Outpoint,
+    ScannedBlock, Script, Txid, Work,
+};
+use crate::store::{Advance, Advanced, ChainKey, Database, NewChain, StoreError, Terms, WriteTx, transact};
+
+const SCRIPT: &[u8] = b"\x00\x14watched";
+
+fn terms() -> Terms {
+    let tier = Tier {
+        below: None,
+        confirmations: 2,
+    };
+    Terms {
+        policy: Policy::new(&[tier]).unwrap(),
+        reorg_window: 100,
+        evict_after_ms: 1000,
+    }
+}
+
+fn header(number: u8) -> Header {
+    Header {
+        hash: BlockHash([number; 32]),
+        parent: BlockHash([number - 1; 32]),
+        time_secs: 1000 + u64::from(number),
+        work: Work::from_be_bytes([0; 32]),
+        bits: 0,
+    }
+}
+
+fn block(number: u8, txs: Vec<CandidateTx>) -> ScannedBlock {
+    ScannedBlock {
+        header: header(number),
+        version: ListVersion(1),
+        txs,
+        output_shorts: Vec::new(),
+    }
+}
+
+fn payment() -> CandidateTx {
+    CandidateTx {
+        txid: Txid([0xaa; 32]),
+        is_coinbase: false,
+        inputs: vec![Outpoint {
+            txid: Txid([0xbb; 32]),
+            vout: 0,
+        }],
+        outputs: vec![CandidateOutput {
+            vout: 1,
+            script: Script(SCRIPT.into()),
+            amount: Amount::from_u64(10_000_000),
+        }],
+        ancestors: Vec::new(),
+    }
+}
+
+/// A chain at block 1, and a watched script.
+fn prepare(tx: &mut WriteTx<'_>) -> Result<(ChainKey, HeldHeader), StoreError> {
+    let genesis = BlockHash([0; 32]);
+    let id = ChainId::bitcoin(&genesis, Some("test"));
+    let chain = tx.ensure_chain(&NewChain {
+        native_asset: id.bitcoin_asset(),
+        id,
+        genesis,
+        alias: "btc".into(),
+        symbol: "BTC".into(),
+        decimals: 8,
+    })?;
+    let tip = HeldHeader {
+        height: 1,
+        header: header(1),
+        chainwork: Work::from_be_bytes([0; 32]),
+    };
+    tx.anchor(chain.key, &tip)?;
+    tx.conn().execute_batch(
+        "UPDATE meta SET list_version = 1;
+         INSERT INTO merchants (id, slug, created_at) VALUES (1, 'shop', 0)",
+    )?;
+    tx.conn().execute(
+        "INSERT INTO addresses (chain, script, kind, merchant, from_height, version, added_at)
+         VALUES (?1, ?2, 'watch', 1, 2, 1, 0)",
+        rusqlite::params![chain.key.0, SCRIPT],
+    )?;
+    Ok((chain.key, tip))
+}
+
+/// One step of the chain among other writes.
+struct Step(Advance, Option<Advanced>);
+
+impl transact::Work for Step {
+    fn run(&mut self, tx: &mut WriteTx<'_>) -> Result<(), StoreError> {
+        self.1 = Some(tx.advance(&self.0, &terms())?);
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, _outcome: Result<(), StoreError>) {}
+}
+
+struct Neighbour(i64);
+
+impl transact::Work for Neighbour {
+    fn run(&mut self, tx: &mut WriteTx<'_>) -> Result<(), StoreError> {
+        note(tx, self.0)
+    }
+
+    fn answer(self: Box<Self>, _outcome: Result<(), StoreError>) {}
+}
+
+/// Runs the step in one commit with two others, which must succeed whatever becomes of it.
+fn among_others(database: &mut Database, step: &Advance, notes: &mut i64) -> Result<(), StoreError> {
+    *notes += 2;
+    let mut batch: Vec<Box<dyn transact::Work>> = vec![
+        Box::new(Neighbour(*notes)),
+        Box::new(Step(step.clone(), None)),
+        Box::new(Neighbour(*notes + 1)),
+    ];
+    let mut outcomes = database.write_batch(5, &mut batch);
+    assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
+    outcomes.remove(1)
+}
+
+/// The names of all tables but the one that the neighbours write.
+fn tables(database: &Database) -> Vec<String> {
+    let names =
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT IN ('notes', 'sqlite_sequence')";
+    let mut statement = database.conn.prepare(names).unwrap();
+    let names = statement.query_map([], |row| row.get(0)).unwrap();
+    names.collect::<Result<_, _>>().unwrap()
+}
+
+/// Every row of every table.
+fn everything(database: &Database) -> Vec<String> {
+    let mut rows = Vec::new();
+    for table in tables(database) {
+        let mut statement = database.conn.prepare(&format!("SELECT * FROM {table}")).unwrap();
+        let columns = statement.column_count();
+        let text = |row: &rusqlite::Row<'_>| {
+            let values: Result<Vec<Value>, _> = (0..columns).map(|column| row.get(column)).collect();
+            values.map(|values| format!("{table} {values:?}"))
+        };
+        rows.extend(statement.query_map([], text).unwrap().map(Result::unwrap));
+    }
+    rows.sort();
+    rows
+}
+
+fn count(database: &Database, what: &str) -> i64 {
+    let sql = format!("SELECT count(*) FROM {what}");
+    database.conn.query_row(&sql, [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn a_write_that_fails_anywhere_in_the_step_that_credits_undoes_all_of_it() {
+    let (_scratch, mut database) = Scratch::new();
+    database.conn.pragma_update(None, "synchronous", "OFF").unwrap();
+    let (chain, from) = database.write(1, prepare).unwrap();
+    let step = |from: HeldHeader, block: ScannedBlock| Advance {
+        chain,
+        from,
+        fork_height: None,
+        blocks: vec![block],
+        credit_ceiling: None,
+    };
+    let first = step(from, block(2, vec![payment()]));
+    let Advanced::Done { tip, .. } = database.write(2, |tx| tx.advance(&first, &terms())).unwrap() else {
+        panic!("no rule was added")
+    };
+    let due = step(tip, block(3, Vec::new()));
+    let before = everything(&database);
+    let (mut notes, mut hits) = (1, Vec::new());
+    for (plant, place) in plants(&database) {
+        database.conn.execute_batch(&plant).unwrap();
+        // A trial that is never committed tells whether the step writes there at all.
+        let trial: Result<(), _> = database.write(3, |tx| {
+            tx.advance(&due, &terms())?;
+            Err(StoreError::Refused("only a trial".into()))
+        });
+        let is_hit = !matches!(trial, Err(StoreError::Refused(_)));
+        for _ in 0..if is_hit { 5 } else { 0 } {
+            let outcome = among_others(&mut database, &due, &mut notes);
+            // A refused credit is a second one for all the store can tell: that halts the chain.
+            let is_refusal = matches!(
+                outcome,
+                Err(StoreError::Constraint(_) | StoreError::Contradiction(_))
+            );
+            assert!(is_refusal, "{plant}: {outcome:?}");
+            assert_eq!(everything(&database), before, "{plant}");
+        }
+        if is_hit {
+            hits.push(place);
+        }
+        database.conn.execute_batch("DROP TRIGGER planted").unwrap();
+    }
+    for place in [
+        "credits", "journal", "events", "audit", "deposits", "headers", "chains",
+    ] {
+        assert!(
+            hits.iter().any(|hit| hit.ends_with(place)),
+            "{place} is not among {hits:?}"
+        );
+    }
+    among_others(&mut database, &due, &mut notes).unwrap();
+    let credit = "credits WHERE amount = '10000000' AND vout = 1";
+    for what in [
+        "credits",
+        credit,
+        "journal",
+        "events WHERE type = 'credit.created'",
+    ] {
+        assert_eq!(count(&database, what), 1, "{what}");
+    }
+    assert_eq!(count(&database, "deposits WHERE state = 'credited'"), 1);
+    // Fed again, it is not applied again.
+    let after = everything(&database);
+    assert!(matches!(
+        among_others(&mut database, &due, &mut notes),
+        Err(StoreError::Contradiction(_))
+    ));
+    assert_eq!(everything(&database), after);
+}
+
+/// A fault at each place that a statement can write to, in each way that SQLite can fail it.
+fn plants(database: &Database) -> Vec<(String, String)> {
+    let mut plants = Vec::new();
+    for table in tables(database) {
+        for when in [
+            "BEFORE INSERT",
+            "AFTER INSERT",
+            "BEFORE UPDATE",
+            "AFTER UPDATE",
+            "AFTER DELETE",
+        ] {
+            for action in ["ABORT", "ROLLBACK", "FAIL"] {
+                let plant = format!(
+                    "CREATE TEMP TRIGGER planted {when} ON main.{table}
+                     BEGIN SELECT RAISE({action}, 'planted'); END"
+                );
+                plants.push((plant, format!("{when} {table}")));
+            }
+        }
+    }
+    plants
+}
