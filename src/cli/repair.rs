@@ -129,7 +129,8 @@ pub(super) fn accept_reorg(
         .filter(|deposit| deposit.state == State::Credited.word())
         .count();
     let text = format!(
-        "take {} back to block {fork} ({hash}) once the node is on it: {} deposits lose their block, {credited} of \
+        "take {} back to block {fork} ({hash}) once the node is on it: {} deposits lose their block, \
+         {credited} of \
          them are credited and reversed unless the new branch holds them",
         chain.alias,
         shown.len()

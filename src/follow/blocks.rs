@@ -145,7 +145,8 @@ impl<S: ChainSource> Follower<S> {
         if connects > 0 {
             let (alias, height) = (&self.settings.chain.alias, tip.height);
             let hash = tip.header.hash;
-            tracing::debug!(chain = %alias, height, credited, "connected up to block {hash} at height {height}");
+            tracing::debug!(chain = %alias, height, credited, "connected up to block {hash} at height \
+             {height}");
             self.listed_at = None;
         }
         outpoints

@@ -80,6 +80,7 @@ pub fn compare(at: &Comparison) -> ForkStep {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use OurTipAtNode::{Active, Stale, Unknown};
 
     fn work(units: u8) -> Work {
         let mut bytes = [0; 32];
@@ -87,92 +88,95 @@ mod tests {
         Work::from_be_bytes(bytes)
     }
 
+    /// Name, the node's (hash, height, work), our tip there, the fork height, and what follows.
+    type Case = (&'static str, (u8, u64, u8), OurTipAtNode, Option<u64>, ForkStep);
+
+    // Ours: A-B-C, height 12, work 12, hash 12.
+    const CASES: &[Case] = &[
+        ("same tip", (12, 12, 12), Active, Some(12), ForkStep::AtTip),
+        ("A-B-C-D", (13, 13, 13), Active, Some(12), ForkStep::Extend),
+        (
+            "A-B: node lags",
+            (11, 11, 11),
+            Unknown,
+            Some(11),
+            ForkStep::Behind,
+        ),
+        (
+            "A-B: node went back to a shorter chain",
+            (11, 11, 11),
+            Stale,
+            Some(11),
+            ForkStep::Behind,
+        ),
+        (
+            "A-B-C'-D': more work",
+            (23, 13, 13),
+            Stale,
+            Some(11),
+            ForkStep::Reorg { fork_height: 11 },
+        ),
+        (
+            "the same, our tip unknown there",
+            (23, 13, 13),
+            Unknown,
+            Some(11),
+            ForkStep::Reorg { fork_height: 11 },
+        ),
+        (
+            "A-B-C': equal work, left ours",
+            (22, 12, 12),
+            Stale,
+            Some(11),
+            ForkStep::Reorg { fork_height: 11 },
+        ),
+        (
+            "A-B-C': equal work, ours unknown",
+            (22, 12, 12),
+            Unknown,
+            Some(11),
+            ForkStep::BehindOnOtherBranch,
+        ),
+        (
+            "A-B': less work",
+            (21, 11, 11),
+            Stale,
+            Some(10),
+            ForkStep::BehindOnOtherBranch,
+        ),
+        (
+            "higher but less work",
+            (24, 14, 11),
+            Unknown,
+            Some(10),
+            ForkStep::BehindOnOtherBranch,
+        ),
+        (
+            "lower but more work",
+            (21, 11, 13),
+            Stale,
+            Some(10),
+            ForkStep::Reorg { fork_height: 10 },
+        ),
+        (
+            "nothing shared, better",
+            (99, 99, 99),
+            Unknown,
+            None,
+            ForkStep::TooDeep,
+        ),
+        (
+            "nothing shared, worse",
+            (9, 9, 9),
+            Unknown,
+            None,
+            ForkStep::BehindOnOtherBranch,
+        ),
+    ];
+
     #[test]
     fn a_reorg_needs_another_hash_and_a_better_branch() {
-        use OurTipAtNode::{Active, Stale, Unknown};
-        // Ours: A-B-C, height 12, work 12, hash 12.
-        let cases: &[(&str, (u8, u64, u8), OurTipAtNode, Option<u64>, ForkStep)] = &[
-            ("same tip", (12, 12, 12), Active, Some(12), ForkStep::AtTip),
-            ("A-B-C-D", (13, 13, 13), Active, Some(12), ForkStep::Extend),
-            (
-                "A-B: node lags",
-                (11, 11, 11),
-                Unknown,
-                Some(11),
-                ForkStep::Behind,
-            ),
-            (
-                "A-B: node went back to a shorter chain",
-                (11, 11, 11),
-                Stale,
-                Some(11),
-                ForkStep::Behind,
-            ),
-            (
-                "A-B-C'-D': more work",
-                (23, 13, 13),
-                Stale,
-                Some(11),
-                ForkStep::Reorg { fork_height: 11 },
-            ),
-            (
-                "the same, our tip unknown there",
-                (23, 13, 13),
-                Unknown,
-                Some(11),
-                ForkStep::Reorg { fork_height: 11 },
-            ),
-            (
-                "A-B-C': equal work, left ours",
-                (22, 12, 12),
-                Stale,
-                Some(11),
-                ForkStep::Reorg { fork_height: 11 },
-            ),
-            (
-                "A-B-C': equal work, ours unknown",
-                (22, 12, 12),
-                Unknown,
-                Some(11),
-                ForkStep::BehindOnOtherBranch,
-            ),
-            (
-                "A-B': less work",
-                (21, 11, 11),
-                Stale,
-                Some(10),
-                ForkStep::BehindOnOtherBranch,
-            ),
-            (
-                "higher but less work",
-                (24, 14, 11),
-                Unknown,
-                Some(10),
-                ForkStep::BehindOnOtherBranch,
-            ),
-            (
-                "lower but more work",
-                (21, 11, 13),
-                Stale,
-                Some(10),
-                ForkStep::Reorg { fork_height: 10 },
-            ),
-            (
-                "nothing shared, better",
-                (99, 99, 99),
-                Unknown,
-                None,
-                ForkStep::TooDeep,
-            ),
-            (
-                "nothing shared, worse",
-                (9, 9, 9),
-                Unknown,
-                None,
-                ForkStep::BehindOnOtherBranch,
-            ),
-        ];
-        for (name, (hash, height, node_work), ours, fork_height, expected) in cases {
+        for (name, (hash, height, node_work), ours, fork_height, expected) in CASES {
             let at = Comparison {
                 our_hash: BlockHash([12; 32]),
                 our_height: 12,

@@ -363,7 +363,7 @@ impl WriteTx<'_> {
     /// Forgets the header at a height below the window, unless it must be kept for ever: every 144th, those
     /// of blocks with an output of ours, and those at a due height (a late credit names them).
     pub(super) fn forget_header(&mut self, chain: ChainKey, height: u64) -> Result<(), StoreError> {
-        if height % 144 == 0 {
+        if height.is_multiple_of(144) {
             return Ok(());
         }
         self.conn()

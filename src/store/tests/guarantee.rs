@@ -79,7 +79,8 @@ fn a_second_row_for_the_same_fact_is_loud_under_every_conflict_clause() {
              VALUES ('cr_1', 1, zeroblob(32), 1, 2, 1, 1, '5000', 0)",
         "INTO credits (id, chain, txid, vout, output, merchant, asset, amount, created_at)
              VALUES ('cr_2', 1, zeroblob(32), 1, 1, 1, 1, '5000', 0)",
-        "INTO journal (credit, sequence, kind, at, block_height, block_hash, confirmations, due_height, due_hash)
+        "INTO journal (credit, sequence, kind, at, block_height, block_hash, confirmations, due_height, \
+         due_hash)
              VALUES ('cr_1', 1, 'credit', 9, 5, zeroblob(32), 2, 6, zeroblob(32))",
         "INTO journal
              (id, credit, sequence, kind, at, block_height, block_hash, confirmations, due_height)

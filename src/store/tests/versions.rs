@@ -12,9 +12,11 @@ const VERSION_1: &str = include_str!("../../../schema.sql");
 
 /// A made-up history: a column, then a table that is rebuilt because SQLite cannot alter a constraint.
 const MADE_UP: Schema = Schema {
-    fresh: "CREATE TABLE shelves (id INTEGER PRIMARY KEY, room TEXT NOT NULL DEFAULT '' CHECK (room <> 'attic'),
+    fresh: "CREATE TABLE shelves (id INTEGER PRIMARY KEY,
+                room TEXT NOT NULL DEFAULT '' CHECK (room <> 'attic'),
                 width INTEGER NOT NULL DEFAULT 0) STRICT; -- in centimetres
-            CREATE TABLE books (id INTEGER PRIMARY KEY, shelf INTEGER NOT NULL REFERENCES shelves (id)) STRICT;
+            CREATE TABLE books (id INTEGER PRIMARY KEY,
+                shelf INTEGER NOT NULL REFERENCES shelves (id)) STRICT;
             CREATE INDEX books_by_shelf ON books (shelf);",
     migrations: &[
         "ALTER TABLE shelves ADD COLUMN width INTEGER NOT NULL DEFAULT 0;",
