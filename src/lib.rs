@@ -18,5 +18,6 @@ pub mod chain;
 pub mod follow;
 pub mod store;
 
+pub mod check;
 pub mod cli;
 pub mod daemon;
