@@ -2,8 +2,10 @@
 
 use super::Outcome;
 use super::out::Out;
+use crate::check::{Line, Verdict};
 use crate::config::{Config, DEFAULT_TOML};
 use anyhow::Context as _;
+use serde::Serialize;
 use std::io::Write as _;
 use std::path::Path;
 
@@ -22,15 +24,62 @@ pub(super) fn init(out: &mut Out, path: &Path) -> anyhow::Result<Outcome> {
     out.done()
 }
 
-/// Reads the config and says what it means.
+/// Looks at config, database and nodes; changes nothing.
 pub(super) fn check(out: &mut Out, path: Option<&Path>) -> anyhow::Result<Outcome> {
     let config = Config::load(path)?;
-    out.line(format!("config {}: good", config.file.display()))?;
-    for chain in &config.bitcoin {
-        out.line(format!(
-            "chain {}: {} ({})",
-            chain.alias, chain.chain, chain.network
-        ))?;
+    let lines = crate::check::check(&config).context("start the check")?;
+    let worst = lines.iter().map(|line| line.verdict).max();
+    if out.json {
+        out.json(&lines.iter().map(LineJson::from).collect::<Vec<_>>())?;
+    } else {
+        out.line(format!("good     config    {}", config.file.display()))?;
+        for line in &lines {
+            let chain = line
+                .chain
+                .as_deref()
+                .map_or(String::new(), |chain| format!("{chain}: "));
+            out.line(format!(
+                "{:<8} {:<9} {chain}{}",
+                word(line.verdict),
+                line.name,
+                line.found
+            ))?;
+            if !line.next_step.is_empty() {
+                out.line(format!("{:18} -> {}", "", line.next_step))?;
+            }
+        }
     }
-    out.done()
+    match worst {
+        Some(Verdict::Bad) => Ok(Outcome::Found),
+        Some(Verdict::Good | Verdict::Warning) | None => out.done(),
+    }
+}
+
+#[derive(Serialize)]
+struct LineJson<'a> {
+    name: &'a str,
+    chain: Option<&'a str>,
+    verdict: &'a str,
+    found: &'a str,
+    next_step: &'a str,
+}
+
+impl<'a> From<&'a Line> for LineJson<'a> {
+    fn from(line: &'a Line) -> LineJson<'a> {
+        LineJson {
+            name: line.name,
+            chain: line.chain.as_deref(),
+            verdict: word(line.verdict),
+            found: &line.found,
+            next_step: &line.next_step,
+        }
+    }
+}
+
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Good => "good",
+        Verdict::Warning => "warning",
+        Verdict::Bad => "bad",
+    }
 }

@@ -184,8 +184,11 @@ fn write_member(
     Ok(Ok(tx.cursors))
 }
 
+/// SQLite's `-shm` grows in steps of this size.
+const PROBE_BYTES: usize = 32 << 10;
+
 /// Tells a full disk from a broken one. Growing the log is SQLITE_FULL by itself, but growing or creating its
-/// index (`-shm`) is reported as an I/O error, with the operating system's word beside it.
+/// index (`-shm`) is reported as an I/O error, with the operating system's word hidden.
 pub(super) fn diagnose(conn: &Connection, error: StoreError) -> StoreError {
     let StoreError::Io(cause) = error else {
         return error;
@@ -193,7 +196,7 @@ pub(super) fn diagnose(conn: &Connection, error: StoreError) -> StoreError {
     match cause.sqlite_error() {
         // After a failed fsync nobody knows what reached the disk, whatever the reason was.
         Some(code) if is_a_failed_sync(code.extended_code) => StoreError::Io(cause),
-        Some(code) if has_system_error(code.extended_code) && is_out_of_space(system_errno(conn)) => {
+        Some(code) if may_be_out_of_space(code.extended_code) && is_out_of_space(conn) => {
             StoreError::DiskFull(cause)
         }
         _ => StoreError::Io(cause),
@@ -205,22 +208,23 @@ fn is_a_failed_sync(extended_code: i32) -> bool {
         || extended_code == rusqlite::ffi::SQLITE_IOERR_DIR_FSYNC
 }
 
-/// SQLite keeps the system's error number for these two classes only.
-fn has_system_error(extended_code: i32) -> bool {
+/// The two classes of errors behind which a full disk can hide.
+fn may_be_out_of_space(extended_code: i32) -> bool {
     let class = extended_code & 0xff;
     class == rusqlite::ffi::SQLITE_IOERR || class == rusqlite::ffi::SQLITE_CANTOPEN
 }
 
-fn is_out_of_space(errno: i32) -> bool {
-    use std::io::ErrorKind;
-    let kind = std::io::Error::from_raw_os_error(errno).kind();
-    kind == ErrorKind::StorageFull || kind == ErrorKind::QuotaExceeded
-}
-
-/// The error number of the system call that failed last on this connection. rusqlite has no safe way to it.
-#[allow(unsafe_code)]
-fn system_errno(conn: &Connection) -> i32 {
-    // SAFETY: the handle is that of a live, borrowed connection, which no other thread uses, and the call
-    // only reads a field of it.
-    unsafe { rusqlite::ffi::sqlite3_system_errno(conn.handle()) }
+/// Asks the disk itself, because SQLite's record of the system's error has no safe way out of rusqlite: does a file
+/// as large as a step of the log's index fit beside the database? If space came back in between, the error counts
+/// as a broken disk, which is the safe side.
+fn is_out_of_space(conn: &Connection) -> bool {
+    use std::io::{ErrorKind, Write as _};
+    let Some(path) = conn.path().filter(|path| !path.is_empty()) else {
+        return false;
+    };
+    let probe = super::lock::beside(std::path::Path::new(path), ".space");
+    let written = std::fs::File::create(&probe)
+        .and_then(|mut file| file.write_all(&[0; PROBE_BYTES]).and_then(|()| file.sync_all()));
+    let _ = std::fs::remove_file(&probe);
+    matches!(written, Err(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
 }
