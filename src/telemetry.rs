@@ -5,7 +5,7 @@ use crate::config::{LogConfig, LogFormat};
 use std::fmt;
 use std::io::IsTerminal as _;
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::EnvFilter;
 use tracing_subscriber::fmt::format::{Format, Full, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
@@ -13,7 +13,7 @@ use tracing_subscriber::registry::LookupSpan;
 /// Starts logging. A second call changes nothing: the first one holds for the life of the process.
 pub fn start_logging(config: LogConfig) {
     let builder = tracing_subscriber::fmt()
-        .with_max_level(LevelFilter::from_level(config.level))
+        .with_env_filter(filter(config.level))
         .with_writer(std::io::stderr)
         .with_target(false);
     let started = match config.format {
@@ -32,6 +32,12 @@ pub fn start_logging(config: LogConfig) {
         LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
     };
     drop(started);
+}
+
+/// The level is about our own lines: an HTTP library tells of each connection several times a second.
+fn filter(level: Level) -> EnvFilter {
+    let others = level.min(Level::WARN);
+    EnvFilter::new(format!("{others},creditd={level}"))
 }
 
 /// systemd sets this for services whose stderr it reads itself.

@@ -8,10 +8,7 @@ mod common;
 
 mod address;
 mod cli_help;
-mod cli_reports;
-mod cli_watch;
 mod config;
 mod harness;
-mod sample;
 mod store_open;
 mod stub;

@@ -7,3 +7,5 @@
 mod common;
 mod first_payment;
 mod harness;
+mod payments;
+mod shop;
