@@ -54,8 +54,20 @@ impl Setup {
         }
     }
 
+    /// Adds a second chain, of the same settings, whose alias is also its instance name. Further
+    /// `chain_lines` stay with the first.
+    pub fn add_chain(&mut self, alias: &str, node: &RegtestNode) {
+        self.tables += &format!(
+            "[[bitcoin]]\nalias = {0}\nnetwork = \"regtest\"\ninstance = {0}\nrpc_url = {1}\n\
+             cookie_file = {2}\npoll_ms = 50\nmempool_ms = 50\n[[bitcoin.policy]]\nconfirmations = {3}\n\n",
+            quote(alias),
+            quote(&node.url()),
+            quote(&node.cookie_file().display().to_string()),
+            self.confirmations,
+        );
+    }
+
     fn toml(&self) -> String {
-        let quote = |text: &str| Value::from(text).to_string();
         format!(
             "database = \"creditd.db\"\n\n[log]\nlevel = \"debug\"\n\n[[bitcoin]]\nalias = \"btc\"\n\
              network = \"regtest\"\ninstance = {}\nrpc_url = {}\ncookie_file = {}\npoll_ms = 50\nmempool_ms \
@@ -69,6 +81,10 @@ impl Setup {
             self.tables,
         )
     }
+}
+
+fn quote(text: &str) -> String {
+    Value::from(text).to_string()
 }
 
 /// A folder with a config and a database, and the daemon on it while it runs.
@@ -195,6 +211,12 @@ impl Daemon {
     /// Runs another command on the same config.
     pub fn cli(&self, args: &[&str]) -> Output {
         self.command(args).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// The same later, from anywhere.
+    pub fn prepared(&self, args: &[&str]) -> impl FnMut() -> Output + Send + use<> {
+        let mut command = self.command(args);
+        move || command.stdin(Stdio::null()).output().unwrap()
     }
 
     /// The JSON answer of a command that must succeed.

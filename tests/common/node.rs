@@ -232,6 +232,26 @@ impl RegtestNode {
         self.start_again();
     }
 
+    /// A copy of the node's data as it is now; the node restarts for it.
+    pub fn save_data(&mut self) -> TempDir {
+        self.stop();
+        let copy = tempfile::Builder::new()
+            .prefix("creditd-node-data-")
+            .tempdir()
+            .unwrap();
+        copy_folder(self.dir.path(), copy.path());
+        self.start_again();
+        copy
+    }
+
+    /// Goes on with other data, such as an old copy, under the same port. The node restarts for it.
+    pub fn use_data(&mut self, data: &TempDir) {
+        self.stop();
+        std::fs::remove_dir_all(self.dir.path().join("regtest")).unwrap();
+        copy_folder(data.path(), self.dir.path());
+        self.start_again();
+    }
+
     // ---- peers ----
 
     /// Joins this node to `other`, which must be [`listening`](Self::listening).
@@ -320,6 +340,18 @@ fn cache_bin() -> Option<PathBuf> {
         Some(caches.join("creditd"))
     })?;
     Some(cache.join("bin"))
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let copy = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &copy);
+        } else {
+            std::fs::copy(entry.path(), copy).unwrap();
+        }
+    }
 }
 
 #[track_caller]

@@ -1,6 +1,11 @@
 //! The wallet of a regtest node: who pays in the tests.
 
-use bitcoincore_rpc::bitcoin::Amount;
+use std::str::FromStr as _;
+
+use bitcoincore_rpc::bitcoin::absolute::LockTime;
+use bitcoincore_rpc::bitcoin::consensus::encode::serialize_hex;
+use bitcoincore_rpc::bitcoin::transaction::Version;
+use bitcoincore_rpc::bitcoin::{Address, Amount, OutPoint, ScriptBuf, Sequence, Transaction, TxIn, TxOut};
 use serde_json::{Value, json};
 
 use super::node::{RegtestNode, string};
@@ -18,6 +23,19 @@ pub struct Coin {
 pub struct RawTx {
     pub txid: String,
     pub hex: String,
+    /// The satoshi of each output.
+    outputs: Vec<u64>,
+}
+
+impl RawTx {
+    /// One of its outputs, to be spent.
+    pub fn coin(&self, vout: u32) -> Coin {
+        Coin {
+            txid: self.txid.clone(),
+            vout,
+            sat: self.outputs[vout as usize],
+        }
+    }
 }
 
 impl RegtestNode {
@@ -98,29 +116,60 @@ impl RegtestNode {
         }
     }
 
-    /// Builds and signs a transaction from `coins` to `outputs` (address, satoshi) in this order. The rest
-    /// is the fee, so name the change too. Not sent: see [`broadcast`](Self::broadcast) and
-    /// [`generateblock`](Self::generateblock).
+    /// Builds and signs a transaction from `coins` to `outputs` (address, satoshi) in this order; an address
+    /// may come twice. The rest is the fee, so name the change too. Not sent: see
+    /// [`broadcast`](Self::broadcast) and [`generateblock`](Self::generateblock).
     #[track_caller]
     pub fn spend(&self, coins: &[&Coin], outputs: &[(&str, u64)]) -> RawTx {
-        // 0xfffffffd: replaceable.
-        let input =
-            |coin: &&Coin| json!({ "txid": coin.txid, "vout": coin.vout, "sequence": 0xffff_fffd_u32 });
-        let inputs: Vec<Value> = coins.iter().map(input).collect();
-        let outputs: Vec<Value> = outputs
+        let script = |address: &str| {
+            Address::from_str(address)
+                .unwrap()
+                .assume_checked()
+                .script_pubkey()
+        };
+        let outputs: Vec<(ScriptBuf, u64)> = outputs
             .iter()
-            .map(|(address, sat)| json!({ *address: btc(*sat) }))
+            .map(|(address, sat)| (script(address), *sat))
             .collect();
-        let unsigned = self.call("createrawtransaction", &[json!(inputs), json!(outputs)]);
-        let signed = self.call("signrawtransactionwithwallet", &[unsigned]);
+        self.spend_to_scripts(coins, &outputs)
+    }
+
+    /// The same to scripts of any kind, which the node's RPC does not take.
+    #[track_caller]
+    pub fn spend_to_scripts(&self, coins: &[&Coin], outputs: &[(ScriptBuf, u64)]) -> RawTx {
+        let input = |coin: &&Coin| TxIn {
+            previous_output: OutPoint {
+                txid: coin.txid.parse().unwrap(),
+                vout: coin.vout,
+            },
+            sequence: Sequence::ENABLE_RBF_NO_LOCKTIME,
+            ..TxIn::default()
+        };
+        let output = |(script, sat): &(ScriptBuf, u64)| TxOut {
+            value: Amount::from_sat(*sat),
+            script_pubkey: script.clone(),
+        };
+        let unsigned = Transaction {
+            version: Version::TWO,
+            lock_time: LockTime::ZERO,
+            input: coins.iter().map(input).collect(),
+            output: outputs.iter().map(output).collect(),
+        };
+        let signed = self.call("signrawtransactionwithwallet", &[json!(serialize_hex(&unsigned))]);
         assert_eq!(
             signed["complete"],
             json!(true),
             "the wallet could not sign: {signed}"
         );
         let hex = string(&signed["hex"]);
+        // Signing changes witnesses or scripts, never what the outputs are.
+        let outputs = unsigned
+            .output
+            .iter()
+            .map(|output| output.value.to_sat())
+            .collect();
         let txid = string(&self.call("decoderawtransaction", &[json!(hex)])["txid"]);
-        RawTx { txid, hex }
+        RawTx { txid, hex, outputs }
     }
 
     /// Hands a transaction to the mempool, whatever its fee; its id.

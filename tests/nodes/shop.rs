@@ -1,6 +1,6 @@
 //! A shop: a funded regtest node, the daemon that follows it, watched addresses, and what creditd says of the
-//! payments to them. Every answer comes from the command line; the books are held against the invariants in the
-//! database file.
+//! payments to them. Every answer comes from the command line; the books are held against the invariants in
+//! the database file.
 
 use bitcoincore_rpc::bitcoin::hashes::{Hash, sha256};
 use bitcoincore_rpc::bitcoin::{Address, Network, ScriptBuf, WPubkeyHash};
@@ -117,7 +117,9 @@ impl Shop {
     /// Waits until the daemon names this state of a chain; the reason that it gives.
     #[track_caller]
     pub fn await_chain_state(&self, alias: &str, state: &str) -> String {
-        let chain = self.await_chain(alias, &format!("{alias} is {state}"), |chain| chain["state"] == state);
+        let chain = self.await_chain(alias, &format!("{alias} is {state}"), |chain| {
+            chain["state"] == state
+        });
         text(&chain["reason"])
     }
 
@@ -201,7 +203,8 @@ impl Deposit {
         text(&self.0["state"])
     }
 
-    /// The types of its events and of its credit's, in the order in which they happened. No id is there twice.
+    /// The types of its events and of its credit's, in the order in which they happened. No id is there
+    /// twice.
     #[track_caller]
     pub fn events(&self) -> Vec<String> {
         let events = self.0["events"].as_array().unwrap();
@@ -229,7 +232,12 @@ impl Deposit {
     #[track_caller]
     pub fn assert_is(&self, state: &str, events: &[&str], journal: &[&str]) {
         let wanted = (state.to_owned(), strings(events), strings(journal));
-        assert_eq!((self.state(), self.events(), self.journal()), wanted, "{:#}", self.0);
+        assert_eq!(
+            (self.state(), self.events(), self.journal()),
+            wanted,
+            "{:#}",
+            self.0
+        );
     }
 }
 
@@ -268,5 +276,7 @@ pub fn fresh_address() -> String {
 /// The regtest address of a script that has one.
 #[track_caller]
 pub fn print_address(script: &ScriptBuf) -> String {
-    Address::from_script(script, Network::Regtest).unwrap().to_string()
+    Address::from_script(script, Network::Regtest)
+        .unwrap()
+        .to_string()
 }
