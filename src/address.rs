@@ -170,12 +170,10 @@ fn parse_segwit(network: Network, prefix: &'static str, text: &str) -> Result<Sc
         SegwitHrpstringError::Unchecked(UncheckedHrpstringError::Char(CharError::MixedCase)) => {
             AddressError::MixedCase
         }
-        // A valid checksum over what no output can be: the wrong checksum kind for the version shows as these
-        // too.
+        // A text that no correction of letters would make an address.
         SegwitHrpstringError::InvalidWitnessVersion(_)
         | SegwitHrpstringError::Padding(_)
         | SegwitHrpstringError::WitnessLength(_)
-        | SegwitHrpstringError::NoData
         | SegwitHrpstringError::TooLong(_) => AddressError::Unknown,
         _ => AddressError::BadChecksum,
     })?;

@@ -57,7 +57,7 @@ pub(super) fn status(out: &mut Out, config: &Config) -> anyhow::Result<Outcome> 
     }
     let is_halted = chains.iter().any(|chain| chain.is_halted);
     if out.json {
-        out.json(&serde_json::json!({ "chains": chains }))?;
+        out.list("chains", &chains, None)?;
     } else {
         print(out, &chains)?;
     }

@@ -76,7 +76,7 @@ pub(super) fn standing(deposit: &Deposit, tip: Option<u64>) -> String {
     let state = match deposit.state {
         None | Some(State::Seen) => "in the mempool; waits for a block".to_owned(),
         Some(State::Confirming) => confirming(deposit, tip),
-        Some(State::Credited) => "credited".to_owned(),
+        Some(State::Credited) => "nothing is missing".to_owned(),
         Some(State::Evicted) => {
             "gone from the mempool; credited all the same if a block brings it".to_owned()
         }
@@ -109,6 +109,7 @@ fn confirming(deposit: &Deposit, tip: Option<u64>) -> String {
         ""
     };
     match due.saturating_sub(tip) {
+        0 if deposit.held_reason.is_some() => format!("depth {depth} of {needed}{coinbase}; deep enough"),
         0 => format!("depth {depth} of {needed}{coinbase}; due, the daemon credits it next"),
         1 => format!("depth {depth} of {needed}{coinbase}; 1 more block, due at height {due}"),
         more => format!("depth {depth} of {needed}{coinbase}; {more} more blocks, due at height {due}"),
@@ -146,7 +147,7 @@ pub(super) fn list(
     let next = super::next_position(&rows, &listing.page);
     let deposits: Vec<DepositJson> = rows.iter().map(|listed| json(&chains, &listed.row)).collect();
     if out.json {
-        return out.json(&serde_json::json!({ "deposits": deposits, "next": next }));
+        return out.list("deposits", &deposits, next);
     }
     if listing.csv {
         return out.csv(&deposits_csv(deposits));

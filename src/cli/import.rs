@@ -47,6 +47,9 @@ struct Summary {
     known: u64,
     faulty: u64,
     faults: Vec<FaultJson>,
+    /// Of the chunk that is being read.
+    #[serde(skip)]
+    pending: Vec<FaultJson>,
 }
 
 #[derive(Serialize)]
@@ -74,9 +77,9 @@ pub(super) fn import(out: &mut Out, config: &Config, import: &Import<'_>) -> any
         match parse_line(&line, summary.lines, chain, import.merchant) {
             Ok(Some(row)) => chunk.push(row),
             Ok(None) => {}
-            Err(text) => summary.fault(out, summary.lines, text),
+            Err(text) => summary.fault(summary.lines, text),
         }
-        if chunk.len() == CHUNK_ROWS {
+        if chunk.len() + summary.pending.len() >= CHUNK_ROWS {
             store(
                 out,
                 &mut database,
@@ -269,20 +272,30 @@ fn store(
         match outcome {
             AddressAdded::Added => summary.added += 1,
             AddressAdded::Known => summary.known += 1,
-            AddressAdded::Conflict(conflict) => summary.fault(out, row.line, conflict.to_string()),
+            AddressAdded::Conflict(conflict) => summary.fault(row.line, conflict.to_string()),
         }
     }
     chunk.clear();
+    summary.tell(out);
     Ok(())
 }
 
 impl Summary {
-    fn fault(&mut self, out: &Out, line: u64, text: String) {
+    fn fault(&mut self, line: u64, text: String) {
         self.faulty += 1;
+        self.pending.push(FaultJson { line, text });
+    }
+
+    /// Names the faults of a chunk in the order of their lines.
+    fn tell(&mut self, out: &Out) {
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.sort_by_key(|fault| fault.line);
         if out.json {
-            self.faults.push(FaultJson { line, text });
+            self.faults.extend(pending);
         } else {
-            out::note(&format!("line {line}: {text}"));
+            for FaultJson { line, text } in pending {
+                out::note(&format!("line {line}: {text}"));
+            }
         }
     }
 

@@ -50,7 +50,7 @@ pub(super) fn credits(out: &mut Out, config: &Config, listing: &Listing) -> anyh
         .map(|listed| credit_json(&chains, listed))
         .collect();
     if out.json {
-        return out.json(&serde_json::json!({ "credits": credits, "next": next }));
+        return out.list("credits", &credits, next);
     }
     if listing.csv {
         return out.csv(&credits_csv(credits));
@@ -190,7 +190,7 @@ pub(super) fn balances(
         .map(|balance| balance_json(&chains, balance))
         .collect();
     if out.json {
-        return out.json(&serde_json::json!({ "balances": balances }));
+        return out.list("balances", &balances, None);
     }
     if is_csv {
         return out.csv(&balances_csv(balances));

@@ -6,6 +6,7 @@ use crate::config::{ConfigError, SecretError};
 use crate::store::StoreError;
 use anyhow::Context as _;
 use serde::Serialize;
+use serde::ser::SerializeMap as _;
 use std::io::{ErrorKind, Write as _};
 
 /// Where answers go.
@@ -48,6 +49,16 @@ impl Out {
         self.done()
     }
 
+    /// A list in JSON, under its name, with where its next page begins.
+    pub(super) fn list<T: Serialize>(
+        &mut self,
+        name: &'static str,
+        rows: &[T],
+        next: Option<i64>,
+    ) -> anyhow::Result<Outcome> {
+        self.json(&List { name, rows, next })
+    }
+
     /// A whole answer as a table; `next` is where another page begins.
     pub(super) fn table(&mut self, table: &Table, empty: &str, next: Option<i64>) -> anyhow::Result<Outcome> {
         if table.is_empty() {
@@ -73,6 +84,21 @@ impl Out {
     pub(super) fn done(&mut self) -> anyhow::Result<Outcome> {
         self.stdout.flush().context("write the answer")?;
         Ok(Outcome::Done)
+    }
+}
+
+struct List<'a, T> {
+    name: &'static str,
+    rows: &'a [T],
+    next: Option<i64>,
+}
+
+impl<T: Serialize> Serialize for List<'_, T> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(2))?;
+        map.serialize_entry(self.name, self.rows)?;
+        map.serialize_entry("next", &self.next)?;
+        map.end()
     }
 }
 

@@ -49,6 +49,7 @@ struct OutputJson {
     kind: &'static str,
     merchant: String,
     reference: String,
+    symbol: String,
     amount: String,
     amount_base: String,
     origin: String,
@@ -121,9 +122,9 @@ pub(super) fn tx(out: &mut Out, config: &Config, txid: &str) -> anyhow::Result<O
             format!("nothing is known of {txid}: it pays and spends nothing of ours, or was not seen yet");
         return Err(Problem(text).into());
     }
-    let stories: Vec<TxJson> = stories.iter().map(|story| json(&chains, story)).collect();
+    let stories: Vec<TxJson> = stories.iter().map(|story| json(config, &chains, story)).collect();
     if out.json {
-        return out.json(&serde_json::json!({ "transactions": stories }));
+        return out.list("transactions", &stories, None);
     }
     for story in &stories {
         print(out, story)?;
@@ -131,7 +132,9 @@ pub(super) fn tx(out: &mut Out, config: &Config, txid: &str) -> anyhow::Result<O
     out.done()
 }
 
-fn json(chains: &Chains, story: &TxStory) -> TxJson {
+fn json(config: &Config, chains: &Chains, story: &TxStory) -> TxJson {
+    let configured = config.bitcoin.iter().find(|chain| chain.chain == story.chain.id);
+    let symbol = configured.map_or("", |chain| chain.symbol.as_str());
     let tip = chains.tip(story.chain.key);
     TxJson {
         chain: story.chain.alias.clone(),
@@ -162,18 +165,19 @@ fn json(chains: &Chains, story: &TxStory) -> TxJson {
         outputs: story
             .outputs
             .iter()
-            .map(|output| output_json(chains, story, output))
+            .map(|output| output_json(chains, story, output, symbol))
             .collect(),
     }
 }
 
-fn output_json(chains: &Chains, story: &TxStory, output: &OutputStory) -> OutputJson {
+fn output_json(chains: &Chains, story: &TxStory, output: &OutputStory, symbol: &str) -> OutputJson {
     OutputJson {
         vout: output.vout,
         address: open::printed(&story.chain, &output.script),
         kind: output.kind.word(),
         merchant: output.merchant.clone(),
         reference: output.reference.clone(),
+        symbol: symbol.to_owned(),
         amount: output.amount.to_units_string(BITCOIN_DECIMALS),
         amount_base: output.amount.to_string(),
         origin: output.origin.clone(),
@@ -285,10 +289,10 @@ fn print_output(out: &mut Out, output: &OutputJson) -> anyhow::Result<()> {
         "" => String::new(),
         reference => format!(" ({})", shown(reference)),
     };
-    let (vout, amount, address) = (output.vout, &output.amount, &output.address);
+    let (vout, amount, symbol, address) = (output.vout, &output.amount, &output.symbol, &output.address);
     out.line("")?;
     out.line(format!(
-        "output {vout}: {amount} to {address}, merchant {}{reference}",
+        "output {vout}: {amount} {symbol} to {address}, merchant {}{reference}",
         output.merchant
     ))?;
     out.field("origin", origin_words(output))?;
@@ -323,7 +327,11 @@ fn origin_words(output: &OutputJson) -> &str {
 fn print_deposit(out: &mut Out, story: &StoryJson) -> anyhow::Result<()> {
     let deposit = &story.deposit;
     out.field("deposit", &deposit.id)?;
-    out.field("state", format!("{}: {}", deposit.state, deposit.standing))?;
+    let standing = match deposit.standing.strip_prefix(deposit.state) {
+        Some(_) => deposit.standing.clone(),
+        None => format!("{}: {}", deposit.state, deposit.standing),
+    };
+    out.field("state", standing)?;
     if let (Some(needed), Some(height)) = (deposit.confirmations_required, deposit.block_height) {
         out.field(
             "policy",

@@ -135,7 +135,7 @@ pub(super) fn list(
     let next = super::next_position(&rows, page);
     if out.json {
         let addresses: Vec<AddressJson> = rows.into_iter().map(|listed| json(&chains, listed)).collect();
-        return out.json(&serde_json::json!({ "addresses": addresses, "next": next }));
+        return out.list("addresses", &addresses, next);
     }
     let mut table = Table::new(&[
         ("chain", Align::Left),

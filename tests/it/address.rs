@@ -152,7 +152,7 @@ fn what_is_no_address_is_refused_by_name() {
         ("751e76e8199196d454941c45d1b3a323f1433bd6", "unknown_address"),
         ("ltc1qw508d6qejxtdg4y5r3zarvary0c5xw7kgmn4n9", "unknown_address"),
         ("müller", "unknown_address"),
-        ("bcrt1", "unknown_address"),
+        ("bcrt1", "bad_address_checksum"),
         // The last letter changed; one letter dropped; two swapped.
         (
             "bcrt1qw508d6qejxtdg4y5r3zarvary0c5xw7kygt08q",

@@ -8,7 +8,10 @@ mod common;
 
 mod address;
 mod cli_help;
+mod cli_reports;
+mod cli_watch;
 mod config;
 mod harness;
+mod sample;
 mod store_open;
 mod stub;
