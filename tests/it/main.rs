@@ -12,6 +12,7 @@ mod cli_reports;
 mod cli_watch;
 mod config;
 mod harness;
+mod rpc_client;
 mod sample;
 mod store_open;
 mod stub;
