@@ -6,6 +6,7 @@
 #![allow(dead_code)]
 
 pub mod daemon;
+pub mod fake_chain;
 pub mod http;
 pub mod net;
 pub mod node;

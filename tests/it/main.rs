@@ -7,6 +7,7 @@
 mod common;
 
 mod address;
+mod bitcoin_source;
 mod cli_help;
 mod cli_reports;
 mod cli_watch;

@@ -3,6 +3,7 @@
 // A test stops at the first surprise.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod bitcoin_source;
 #[path = "../common/mod.rs"]
 mod common;
 mod first_payment;

@@ -1,9 +1,9 @@
 //! Is this node on the chain that the config means? Name and genesis block tell networks apart, checkpoints
 //! tell apart the chains that share Bitcoin's genesis; everything is asked again at each reconnect.
 
+use super::BitcoinSource;
 use super::calls::{ChainInfo, Hash, NetworkInfo, OUT_OF_RANGE, is_code};
 use super::config::{Checkpoint, LAST_KNOWN_SPLIT, Network};
-use super::{BitcoinSource, block_path};
 use crate::chain::{Identity, SourceError};
 use crate::egress::Dial;
 use crate::rules::{BlockHash, ChainId};
@@ -155,11 +155,15 @@ impl<D: Dial> BitcoinSource<D> {
         (!standing.pending.is_empty()).then(|| standing.passed.unwrap_or(0))
     }
 
-    /// Uses REST when it is on and serves this chain: a block as it is on disk, half the bytes and no hex.
+    /// Uses REST when it is on and serves this chain: a block as it is on disk, half the bytes and no hex. A
+    /// header is asked for, because a pruned node no longer has the genesis block.
     async fn probe_rest(&self, genesis: BlockHash) {
         let mut is_on = false;
         if self.config.may_use_rest
-            && let Ok(reply) = self.rpc.get(&block_path(genesis), self.small_limits()).await
+            && let Ok(reply) = self
+                .rpc
+                .get(&format!("/rest/headers/1/{genesis}.bin"), self.small_limits())
+                .await
         {
             is_on = reply.status == 200 && starts_with_header_of(&reply.body, genesis);
         }

@@ -64,3 +64,71 @@ pub(super) fn checked_header(network: Network, header: &bitcoin::block::Header) 
     check(network, header, hash)?;
     Ok(convert::header(header, hash))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{BlockHash, Work};
+
+    fn header(bits: u32) -> Header {
+        Header {
+            hash: BlockHash([1; 32]),
+            parent: BlockHash([0; 32]),
+            time_secs: 0,
+            work: Work::default(),
+            bits,
+        }
+    }
+
+    #[test]
+    fn difficulty_moves_only_where_and_as_far_as_it_may() {
+        // Mainnet's first change is that of block 32256; the largest step so far was that of block 68544.
+        let cases = [
+            (Network::Main, 32_254, 0x1d00_ffff, 0x1d00_ffff, true),
+            (Network::Main, 32_255, 0x1d00_ffff, 0x1d00_d86a, true),
+            (Network::Main, 32_256, 0x1d00_ffff, 0x1d00_d86a, false),
+            (Network::Main, 68_543, 0x1c05_a3f4, 0x1c01_68fd, true),
+            (Network::Main, 68_543, 0x1c05_a3f4, 0x1c01_68fc, false),
+            (Network::Main, 68_543, 0x1c01_68fd, 0x1c05_a3f4, true),
+            (Network::Main, 68_543, 0x1c01_68fd, 0x1c05_a3f5, false),
+            (Network::Main, 2_015, 0x1d00_ffff, 0x1e00_ffff, false),
+            (Network::Main, 2_015, 0x1d00_ffff, 0, false),
+            (Network::Signet, 100, 0x1e03_77ae, 0x1e03_77ad, false),
+            (Network::Testnet4, 100, 0x1d00_ffff, 0x1c00_ffff, true),
+            (Network::Regtest, 100, 0x207f_ffff, 0x1d00_ffff, true),
+        ];
+        for (network, height, before, after, is_fine) in cases {
+            let parent = HeldHeader {
+                height,
+                header: header(before),
+                chainwork: Work::default(),
+            };
+            let answer = check_link(network, &parent, &header(after));
+            assert_eq!(
+                answer.is_ok(),
+                is_fine,
+                "{network:?} {height} {before:08x} {after:08x}: {answer:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn genesis_blocks_show_their_work_and_targets_of_no_network_are_refused() {
+        for network in [
+            Network::Main,
+            Network::Testnet4,
+            Network::Signet,
+            Network::Regtest,
+        ] {
+            let mut header = bitcoin::constants::genesis_block(network.known()).header;
+            assert_eq!(checked_header(network, &header).unwrap().hash, network.genesis());
+            for bits in [0, 0x2300_0001, 0x0100_3456, 0x04ff_ffff, 0xffff_ffff] {
+                header.bits = CompactTarget::from_consensus(bits);
+                assert!(
+                    checked_header(network, &header).is_err(),
+                    "{network:?} {bits:08x}"
+                );
+            }
+        }
+    }
+}

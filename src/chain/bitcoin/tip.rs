@@ -151,8 +151,7 @@ impl<D: Dial> BitcoinSource<D> {
 fn invalid_but_better(tip: &ChainTip) -> SourceError {
     SourceError::WrongNetwork(format!(
         "the node holds block {} at height {} to be invalid although its branch has more work than the \
-         node's \
-         own: it may follow other rules than Bitcoin's; configure a checkpoint (height and hash) above \
+         node's own: it may follow other rules than Bitcoin's; configure a checkpoint above \
          {LAST_KNOWN_SPLIT} to use it",
         tip.hash.0, tip.height
     ))
