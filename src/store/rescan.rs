@@ -149,9 +149,11 @@ impl WriteTx<'_> {
                 row.alias, cursor.height
             )));
         }
-        self.lower_rules(chain, backfill, from, reason)?;
-        let same = "SELECT id FROM rescans WHERE chain = ?1 AND state = 'running' AND from_height = ?2";
-        if one::<i64>(self.conn(), same, params![chain.0, int(from)?])?.is_none() {
+        let is_lowered = self.lower_rules(chain, backfill, from, reason)?;
+        // One that runs has passed the payments of rules that only now count from there.
+        let same = "SELECT id FROM rescans WHERE chain = ?1 AND state = 'running' AND from_height = ?2 \
+             AND (?3 = 0 OR next_height = from_height)";
+        if one::<i64>(self.conn(), same, params![chain.0, int(from)?, is_lowered])?.is_none() {
             let now = self.now_ms();
             self.conn().execute(
                 "INSERT INTO rescans (chain, from_height, next_height, applied_to, state, reason, asked_at) \
@@ -161,21 +163,23 @@ impl WriteTx<'_> {
             self.audit_operator(chain, "rescan", &format!("from height {from}: {reason}"))?;
         }
         let sql = format!(
-            "SELECT {RESCAN_COLUMNS} FROM rescans WHERE chain = ?1 AND state = 'running' AND from_height = ?2"
+            "SELECT {RESCAN_COLUMNS} FROM rescans WHERE chain = ?1 AND state = 'running' \
+             AND from_height = ?2 ORDER BY id DESC LIMIT 1"
         );
         self.conn()
             .query_row(&sql, params![chain.0, int(from)?], |row| Ok(rescan_row(row)))?
     }
 
+    /// True when a rule now counts from lower than before.
     fn lower_rules(
         &mut self,
         chain: ChainKey,
         backfill: &Backfill,
         from: u64,
         reason: &str,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let script = match backfill {
-            Backfill::Nothing => return Ok(()),
+            Backfill::Nothing => return Ok(false),
             Backfill::Script(script) => Some(script),
             Backfill::All => None,
         };
@@ -199,7 +203,7 @@ impl WriteTx<'_> {
             let words = format!("{lowered} watch rules now count from height {from}: {reason}");
             self.audit_operator(chain, "backfill", &words)?;
         }
-        Ok(())
+        Ok(lowered > 0)
     }
 
     /// Takes a rescan on by the blocks that were read from `next_height` on.

@@ -14,6 +14,7 @@ mod cli_watch;
 mod config;
 mod harness;
 mod rpc_client;
+mod rescans;
 mod sample;
 mod store_open;
 mod stub;

@@ -17,7 +17,8 @@ use creditd::rules::{
     Script, Txid, Work,
 };
 use creditd::store::{
-    AddressKind, Advance, Advanced, ChainKey, Database, ListApplied, NewAddress, OpenMode, Terms,
+    AddressKind, Advance, Advanced, ChainKey, Database, ListApplied, NewAddress, OpenMode, StoreError, Terms,
+    WriteTx,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -91,6 +92,13 @@ impl Sample {
         sample
     }
 
+    /// One more write, as a command beside the daemon would make it.
+    pub fn edit<T>(&self, work: impl Fn(&mut WriteTx<'_>, ChainKey) -> Result<T, StoreError>) -> T {
+        let mut database = Database::open(&self.files.database(), OpenMode::Write).unwrap();
+        let key = self.chain.unwrap();
+        database.write(EPOCH_MS, |tx| work(tx, key)).unwrap()
+    }
+
     fn open(&mut self) {
         let config = Config::load(Some(&self.files.config_file())).unwrap();
         let chain = daemon::new_chain(&config.bitcoin[0]);
@@ -111,7 +119,7 @@ impl Sample {
         self.database.take().unwrap().close().unwrap();
     }
 
-    fn write<T>(&mut self, work: impl Fn(&mut creditd::store::WriteTx<'_>, ChainKey) -> T) -> T {
+    fn write<T>(&mut self, work: impl Fn(&mut WriteTx<'_>, ChainKey) -> T) -> T {
         self.now_ms += 1_000;
         let key = self.chain.unwrap();
         let database = self.database.as_mut().unwrap();
@@ -190,7 +198,7 @@ impl Sample {
     }
 }
 
-fn terms() -> Terms {
+pub fn terms() -> Terms {
     Terms {
         policy: Policy::new(&[Tier {
             below: None,
@@ -202,7 +210,7 @@ fn terms() -> Terms {
     }
 }
 
-fn script(text: &str) -> Script {
+pub fn script(text: &str) -> Script {
     address::parse(Network::Regtest, text).unwrap()
 }
 
@@ -232,7 +240,7 @@ fn pay(number: u8, inputs: &[Outpoint], outputs: &[(u64, &str, u64)]) -> Candida
 }
 
 /// A block's hash tells its height and branch.
-fn hash(height: u64, branch: u8) -> BlockHash {
+pub fn hash(height: u64, branch: u8) -> BlockHash {
     let mut bytes = [0; 32];
     bytes[0] = 0xb0 + branch;
     bytes[31] = u8::try_from(height).unwrap();
@@ -262,7 +270,7 @@ fn held(height: u64, branch: u8, parent: [u8; 32]) -> HeldHeader {
     }
 }
 
-fn block(height: u64, branch: u8, parent: BlockHash, txs: Vec<CandidateTx>) -> ScannedBlock {
+pub fn block(height: u64, branch: u8, parent: BlockHash, txs: Vec<CandidateTx>) -> ScannedBlock {
     ScannedBlock {
         header: header(height, branch, parent),
         version: creditd::rules::ListVersion(0),
