@@ -135,9 +135,15 @@ with --backfill:
     ///
     /// The copy is written under a temporary name and renamed when it is whole. Never copy the database with
     /// cp.
+    #[command(after_help = "\
+Example:
+  creditd backup /var/backups/creditd-$(date +%F).db")]
     Backup {
-        /// The new file; must not exist
+        /// The new file
         file: PathBuf,
+        /// Replace a file of that name, once the copy is whole
+        #[arg(long)]
+        replace: bool,
     },
 
     /// Print a completion script for a shell
@@ -318,9 +324,9 @@ pub struct Repair {
 /// A page of a list.
 #[derive(Clone, Debug, Args)]
 pub struct Page {
-    /// At most so many
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit())]
-    pub limit: u32,
+    /// At most so many [default: 100; with --csv all]
+    #[arg(long, value_name = "N", value_parser = limit())]
+    pub limit: Option<u32>,
     /// Go on after the last line of the page before: its position, as printed there
     #[arg(long, value_name = "POSITION")]
     pub after: Option<i64>,

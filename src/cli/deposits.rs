@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::rules::policy;
 use crate::rules::state::State;
 use crate::store::Deposit;
-use crate::store::report::Filter;
+use crate::store::report::{Filter, Listed};
 use serde::Serialize;
 
 /// A deposit as every answer shows it.
@@ -143,15 +143,24 @@ pub(super) fn list(
         state: state.map(State::from),
         is_held,
     };
-    let rows = database.read(|tx| tx.list_deposits(&filter, open::page(&listing.page)))?;
-    let next = super::next_position(&rows, &listing.page);
-    let deposits: Vec<DepositJson> = rows.iter().map(|listed| json(&chains, &listed.row)).collect();
+    let read = |page| database.read(|tx| tx.list_deposits(&filter, page));
+    let shown = |rows: Vec<Listed<Deposit>>| -> Vec<DepositJson> {
+        rows.iter().map(|listed| json(&chains, &listed.row)).collect()
+    };
+    if listing.csv {
+        return super::csv(out, &listing.page, read, |rows| deposits_csv(shown(rows)));
+    }
+    let page = open::page(&listing.page);
+    let rows = read(page)?;
+    let next = super::next_position(&rows, page);
+    let deposits = shown(rows);
     if out.json {
         return out.list("deposits", &deposits, next);
     }
-    if listing.csv {
-        return out.csv(&deposits_csv(deposits));
-    }
+    out.table(&deposits_table(deposits), "no deposits", next)
+}
+
+fn deposits_table(deposits: Vec<DepositJson>) -> Table {
     let mut table = Table::new(&[
         ("first seen", Align::Left),
         ("merchant", Align::Left),
@@ -181,7 +190,7 @@ pub(super) fn list(
             deposit.id,
         ]);
     }
-    out.table(&table, "no deposits", next)
+    table
 }
 
 fn deposits_csv(deposits: Vec<DepositJson>) -> Table {

@@ -13,7 +13,6 @@ use serde::Serialize;
 
 #[derive(Serialize)]
 struct CreditJson {
-    position: i64,
     id: String,
     chain: String,
     txid: String,
@@ -43,17 +42,21 @@ pub(super) fn credits(out: &mut Out, config: &Config, listing: &Listing) -> anyh
         chain: chains.filter(config, &listing.chain)?,
         ..Filter::default()
     };
-    let rows = database.read(|tx| tx.list_credits(&filter, open::page(&listing.page)))?;
-    let next = super::next_position(&rows, &listing.page);
-    let credits: Vec<CreditJson> = rows
-        .into_iter()
-        .map(|listed| credit_json(&chains, listed))
-        .collect();
+    let read = |page| database.read(|tx| tx.list_credits(&filter, page));
+    let shown = |rows: Vec<Listed<CreditRow>>| -> Vec<CreditJson> {
+        rows.into_iter()
+            .map(|listed| credit_json(&chains, listed))
+            .collect()
+    };
+    if listing.csv {
+        return super::csv(out, &listing.page, read, |rows| credits_csv(shown(rows)));
+    }
+    let page = open::page(&listing.page);
+    let rows = read(page)?;
+    let next = super::next_position(&rows, page);
+    let credits = shown(rows);
     if out.json {
         return out.list("credits", &credits, next);
-    }
-    if listing.csv {
-        return out.csv(&credits_csv(credits));
     }
     out.table(&credits_table(credits), "no credits", next)
 }
@@ -88,7 +91,6 @@ fn credits_table(credits: Vec<CreditJson>) -> Table {
 
 fn credits_csv(credits: Vec<CreditJson>) -> Table {
     let columns = [
-        "position",
         "credit",
         "created_at",
         "merchant",
@@ -111,7 +113,6 @@ fn credits_csv(credits: Vec<CreditJson>) -> Table {
     let mut table = Table::new(&columns.map(|name| (name, Align::Left)));
     for credit in credits {
         table.row(vec![
-            credit.position.to_string(),
             credit.id,
             credit.created_at,
             credit.merchant,
@@ -136,9 +137,8 @@ fn credits_csv(credits: Vec<CreditJson>) -> Table {
 }
 
 fn credit_json(chains: &Chains, listed: Listed<CreditRow>) -> CreditJson {
-    let Listed { position, row } = listed;
+    let row = listed.row;
     CreditJson {
-        position,
         chain: chains.alias(row.chain).to_owned(),
         txid: row.outpoint.txid.to_string(),
         vout: row.outpoint.vout,
@@ -193,7 +193,7 @@ pub(super) fn balances(
         return out.list("balances", &balances, None);
     }
     if is_csv {
-        return out.csv(&balances_csv(balances));
+        return out.csv(&balances_csv(balances), true);
     }
     let mut table = Table::new(&[
         ("merchant", Align::Left),

@@ -15,14 +15,15 @@ mod tx;
 mod watch;
 
 use crate::config::{Config, ConfigError};
-use crate::store::AddressKind;
-use crate::store::report::Listed;
+use crate::store::report::{self, Listed};
+use crate::store::{AddressKind, StoreError};
 use anyhow::Context as _;
 use args::{Chain, Cli, Command, Deposits, Page, Watch};
 use clap::{CommandFactory as _, Parser as _};
 use import::Import;
 use out::Out;
 use std::process::ExitCode;
+use table::Table;
 use thiserror::Error;
 
 /// How a command ended when it could run at all.
@@ -79,15 +80,8 @@ fn run(cli: &Cli) -> anyhow::Result<Outcome> {
             chain,
             repair,
         } => repair::rescan(out, &load(cli)?, *from, backfill.as_deref(), (chain, repair)),
-        Command::Backup { .. } => {
-            load(cli)?;
-            unbuilt()
-        }
+        Command::Backup { file, replace } => setup::backup(out, &load(cli)?, file, *replace),
     }
-}
-
-fn unbuilt() -> anyhow::Result<Outcome> {
-    anyhow::bail!("this command is not part of this build yet")
 }
 
 fn watch(out: &mut Out, config: &Config, command: &Watch) -> anyhow::Result<Outcome> {
@@ -148,20 +142,59 @@ fn completions(out: &mut Out, shell: clap_complete::Shell) -> anyhow::Result<Out
     out.bytes(&script)
 }
 
+/// The pages of the command and of all its subcommands in one file, as `man` shows them one after another.
 fn man(out: &mut Out) -> anyhow::Result<Outcome> {
-    let mut page = Vec::new();
-    clap_mangen::Man::new(Cli::command())
-        .render(&mut page)
-        .context("render the manual page")?;
-    out.bytes(&page)
+    let mut command = Cli::command();
+    command.build();
+    let mut pages = Vec::new();
+    man_pages(&command, &mut pages).context("render the manual page")?;
+    out.bytes(&pages)
+}
+
+fn man_pages(command: &clap::Command, pages: &mut Vec<u8>) -> std::io::Result<()> {
+    let title = command.get_bin_name().unwrap_or("creditd").replace(' ', "-");
+    clap_mangen::Man::new(command.clone())
+        .title(title)
+        .render(pages)?;
+    command
+        .get_subcommands()
+        .filter(|below| below.get_name() != "help")
+        .try_for_each(|below| man_pages(below, pages))
 }
 
 fn load(cli: &Cli) -> Result<Config, ConfigError> {
     Config::load(cli.config.as_deref())
 }
 
+/// Rows that are held in memory while a whole list is written.
+const CSV_ROWS: u32 = 10_000;
+
+/// Writes a list as comma-separated values: the page that was asked for, or else all of it.
+fn csv<T>(
+    out: &mut Out,
+    page: &Page,
+    mut read: impl FnMut(report::Page) -> Result<Vec<Listed<T>>, StoreError>,
+    table: impl Fn(Vec<Listed<T>>) -> Table,
+) -> anyhow::Result<Outcome> {
+    let mut at = report::Page {
+        after: page.after,
+        limit: page.limit.unwrap_or(CSV_ROWS),
+    };
+    let mut is_first = true;
+    loop {
+        let rows = read(at)?;
+        let next = next_position(&rows, at);
+        out.csv(&table(rows), is_first)?;
+        match next {
+            Some(after) if page.limit.is_none() => at.after = Some(after),
+            Some(_) | None => return out.done(),
+        }
+        is_first = false;
+    }
+}
+
 /// Where the page after this one begins: a full page may have one.
-fn next_position<T>(rows: &[Listed<T>], page: &Page) -> Option<i64> {
+fn next_position<T>(rows: &[Listed<T>], page: report::Page) -> Option<i64> {
     let is_full = rows.len() == page.limit as usize;
     rows.last().filter(|_| is_full).map(|last| last.position)
 }

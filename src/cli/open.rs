@@ -110,10 +110,13 @@ pub(super) fn printed(chain: &ChainRow, script: &Script) -> String {
         .unwrap_or_else(|| const_hex::encode(&script.0))
 }
 
+/// Rows of a page where none are asked for.
+const PAGE_ROWS: u32 = 100;
+
 /// A page of a list as the store wants it.
 pub(super) fn page(page: &Page) -> report::Page {
     report::Page {
         after: page.after,
-        limit: page.limit,
+        limit: page.limit.unwrap_or(PAGE_ROWS),
     }
 }

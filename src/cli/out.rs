@@ -74,9 +74,9 @@ impl Out {
         self.done()
     }
 
-    /// A whole answer as comma-separated values.
-    pub(super) fn csv(&mut self, table: &Table) -> anyhow::Result<Outcome> {
-        self.bytes(&table.to_csv().context("write the answer")?)
+    /// Rows as comma-separated values, the first ones under their heading.
+    pub(super) fn csv(&mut self, table: &Table, has_heading: bool) -> anyhow::Result<Outcome> {
+        self.bytes(&table.to_csv(has_heading).context("write the answer")?)
     }
 
     /// Hands everything to the operating system, whose refusal must not be lost as it would be in a

@@ -1,9 +1,11 @@
-//! `init` and `check`: before the daemon runs.
+//! `init`, `check` and `backup`: what needs files more than it needs money.
 
 use super::Outcome;
-use super::out::Out;
+use super::open;
+use super::out::{self, Out};
 use crate::check::{Line, Verdict};
 use crate::config::{Config, DEFAULT_TOML};
+use crate::store::Existing;
 use anyhow::Context as _;
 use serde::Serialize;
 use std::io::Write as _;
@@ -30,7 +32,8 @@ pub(super) fn check(out: &mut Out, path: Option<&Path>) -> anyhow::Result<Outcom
     let lines = crate::check::check(&config).context("start the check")?;
     let worst = lines.iter().map(|line| line.verdict).max();
     if out.json {
-        out.json(&lines.iter().map(LineJson::from).collect::<Vec<_>>())?;
+        let lines: Vec<LineJson<'_>> = lines.iter().map(LineJson::from).collect();
+        out.list("lines", &lines, None)?;
     } else {
         out.line(format!("good     config    {}", config.file.display()))?;
         for line in &lines {
@@ -49,10 +52,44 @@ pub(super) fn check(out: &mut Out, path: Option<&Path>) -> anyhow::Result<Outcom
             }
         }
     }
+    out.done()?;
     match worst {
         Some(Verdict::Bad) => Ok(Outcome::Found),
-        Some(Verdict::Good | Verdict::Warning) | None => out.done(),
+        Some(Verdict::Good | Verdict::Warning) | None => Ok(Outcome::Done),
     }
+}
+
+#[derive(Serialize)]
+struct BackupJson {
+    file: String,
+    bytes: u64,
+}
+
+/// Copies the database; progress goes to stderr.
+pub(super) fn backup(out: &mut Out, config: &Config, file: &Path, replace: bool) -> anyhow::Result<Outcome> {
+    let database = open::reader(config)?;
+    let existing = if replace {
+        Existing::Replace
+    } else {
+        Existing::Refuse
+    };
+    let mut told = 0;
+    let made = database
+        .backup(file, existing, |progress| {
+            let percent = progress.done_pages.saturating_mul(100) / progress.total_pages.max(1);
+            if percent >= told + 10 && percent < 100 {
+                told = percent;
+                out::note(&format!("{percent} % copied"));
+            }
+        })
+        .with_context(|| format!("back up to {}", file.display()))?;
+    let file = made.path.display().to_string();
+    if out.json {
+        let bytes = made.bytes;
+        return out.json(&BackupJson { file, bytes });
+    }
+    out.line(format!("wrote {file}: {} bytes, whole and checked", made.bytes))?;
+    out.done()
 }
 
 #[derive(Serialize)]

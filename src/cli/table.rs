@@ -67,10 +67,12 @@ impl Table {
         text
     }
 
-    /// RFC 4180 with a header line.
-    pub(super) fn to_csv(&self) -> Result<Vec<u8>, csv::Error> {
+    /// RFC 4180, with or without the line of column names.
+    pub(super) fn to_csv(&self, has_heading: bool) -> Result<Vec<u8>, csv::Error> {
         let mut writer = csv::Writer::from_writer(Vec::new());
-        writer.write_record(self.columns.iter().map(|(name, _)| name.replace(' ', "_")))?;
+        if has_heading {
+            writer.write_record(self.columns.iter().map(|(name, _)| name.replace(' ', "_")))?;
+        }
         for row in &self.rows {
             writer.write_record(row)?;
         }
@@ -109,7 +111,7 @@ mod tests {
 
     #[test]
     fn csv_quotes_what_needs_it() {
-        let csv = String::from_utf8(table().to_csv().unwrap()).unwrap();
+        let csv = String::from_utf8(table().to_csv(true).unwrap()).unwrap();
         assert!(
             csv.starts_with("merchant,net_base\nshop,29000000\n\"b,\"\"c\"\"\",5\n"),
             "{csv}"

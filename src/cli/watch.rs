@@ -20,7 +20,6 @@ const REFERENCE_CHARS_MAX: usize = 200;
 
 #[derive(Serialize)]
 struct AddressJson {
-    position: i64,
     chain: String,
     address: String,
     kind: &'static str,
@@ -132,7 +131,7 @@ pub(super) fn list(
     merchant: Option<&str>,
 ) -> anyhow::Result<Outcome> {
     let (chains, rows) = read(config, chain, page, merchant)?;
-    let next = super::next_position(&rows, page);
+    let next = super::next_position(&rows, open::page(page));
     if out.json {
         let addresses: Vec<AddressJson> = rows.into_iter().map(|listed| json(&chains, listed)).collect();
         return out.list("addresses", &addresses, next);
@@ -179,9 +178,8 @@ fn read(
 }
 
 fn json(chains: &Chains, listed: Listed<AddressRow>) -> AddressJson {
-    let Listed { position, row } = listed;
+    let row = listed.row;
     AddressJson {
-        position,
         chain: chains.alias(row.chain).to_owned(),
         address: chains.address(row.chain, &row.script),
         kind: row.kind.word(),

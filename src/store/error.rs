@@ -57,7 +57,7 @@ pub enum StoreError {
         holder: Option<u32>,
     },
     /// There is no database file.
-    #[error("there is no database at {}: start `creditd daemon` once, which creates it, or \
+    #[error("there is no database at {}: start `creditd run` once, which creates it, or \
         name another file", .0.display())]
     Missing(PathBuf),
     /// The file is not a database of creditd.

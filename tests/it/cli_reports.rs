@@ -242,3 +242,26 @@ fn a_halted_chain_is_a_problem_found() {
         "{stdout}"
     );
 }
+
+#[test]
+fn a_backup_is_whole_and_never_over_another() {
+    let sample = Sample::filled();
+    let made = sample.files.json(&["backup", "copy.db"]);
+    assert_eq!(made["file"], json!("copy.db"));
+    let credits = sample.files.json(&["credits"]);
+    let output = sample.files.cli(&["backup", "copy.db"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("copy.db is there already"), "{stderr}");
+    sample.files.json(&["backup", "copy.db", "--replace"]);
+    std::fs::rename(sample.files.folder().join("copy.db"), sample.files.database()).unwrap();
+    assert_eq!(sample.files.json(&["credits"]), credits);
+}
+
+#[test]
+fn csv_is_the_whole_list_unless_a_page_is_asked_for() {
+    let sample = Sample::filled();
+    let lines = |args: &[&str]| shown(&sample, args).lines().count();
+    assert_eq!(lines(&["deposits", "list", "--csv"]), 1 + 6);
+    assert_eq!(lines(&["deposits", "list", "--csv", "--limit", "2"]), 1 + 2);
+}

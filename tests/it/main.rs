@@ -9,6 +9,7 @@ mod common;
 mod address;
 mod bitcoin_source;
 mod cli_help;
+mod cli_json;
 mod cli_reports;
 mod cli_watch;
 mod config;
