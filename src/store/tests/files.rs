@@ -109,7 +109,7 @@ fn a_missing_file_is_named_and_not_created() {
     for mode in [OpenMode::Write, OpenMode::ReadOnly] {
         let error = open(&path, mode).unwrap_err();
         assert!(matches!(error, StoreError::Missing(_)), "{error:?}");
-        assert!(error.to_string().contains("creditd daemon"), "{error}");
+        assert!(error.to_string().contains("creditd run"), "{error}");
     }
     assert_eq!(names(folder.path()), Vec::<String>::new());
 }
