@@ -1,11 +1,10 @@
 //! `creditd check`: what an operator wants to know before (and while) the daemon runs. It asks nodes and
 //! database together and changes neither; every line that is not good names the next step.
 
-use crate::chain::bitcoin::BitcoinSource;
+use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::clock::Clock;
 use crate::config::{BitcoinChain, Config};
-use crate::daemon;
 use crate::egress::HttpDial;
 use crate::rules::HeldHeader;
 use crate::store::{Database, OpenMode, StoreError};
@@ -152,7 +151,7 @@ fn cursor_of(database: &Path, chain: &BitcoinChain) -> Option<HeldHeader> {
 }
 
 async fn chain_lines(chain: &BitcoinChain, cursor: Option<&HeldHeader>, clock: Clock) -> Vec<Line> {
-    let mut lines = match daemon::source_config(chain) {
+    let mut lines = match BitcoinConfig::of(chain) {
         Ok(config) => {
             let faults = config.faults();
             if faults.is_empty() {

@@ -1,13 +1,9 @@
 //! Wiring: what runs, in which order it starts, and how it stops. The daemon stays up in every state of a
 //! chain; it ends for a signal, or when its database cannot be used any more.
 
-use crate::address::Network;
-use crate::chain::bitcoin::{
-    BitcoinConfig, BitcoinSource, Checkpoint as NodeCheckpoint, Network as NodeNetwork,
-};
-use crate::chain::rpc::Auth;
+use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::clock::Clock;
-use crate::config::{BitcoinChain, Config, RpcAuth, SecretError, Start};
+use crate::config::{BitcoinChain, Config, SecretError, Start};
 use crate::egress::HttpDial;
 use crate::follow::{self, FollowError, Follower, Settings};
 use crate::store::{Database, NewChain, OpenMode, Store, StoreError, Terms};
@@ -73,7 +69,11 @@ async fn serve(config: &Config, clock: Clock) -> Result<(), DaemonError> {
         .map_err(DaemonError::Database)?;
     let mut followers = JoinSet::new();
     for chain in &config.bitcoin {
-        let source = BitcoinSource::new(source_config(chain)?, HttpDial::new(), clock);
+        let config = BitcoinConfig::of(chain).map_err(|source| DaemonError::Secret {
+            alias: chain.alias.clone(),
+            source,
+        })?;
+        let source = BitcoinSource::new(config, HttpDial::new(), clock);
         let (store, settings) = (store.clone(), settings(chain));
         followers.spawn(async move { Follower::open(source, store, clock, settings).await?.run().await });
     }
@@ -151,43 +151,5 @@ fn settings(chain: &BitcoinChain) -> Settings {
         poll: chain.poll,
         mempool: chain.mempool,
         tip_age_max: chain.tip_age_max,
-    }
-}
-
-/// What the source of a chain needs of the config.
-///
-/// # Errors
-/// [`DaemonError::Secret`].
-pub fn source_config(chain: &BitcoinChain) -> Result<BitcoinConfig, DaemonError> {
-    let auth = match &chain.auth {
-        RpcAuth::Cookie(file) => Auth::Cookie(file.path().map_err(|source| secret_error(chain, source))?),
-        RpcAuth::Password { user, password } => Auth::UserPass {
-            user: user.clone(),
-            password_file: password.path().map_err(|source| secret_error(chain, source))?,
-        },
-    };
-    let network = match chain.network {
-        Network::Main => NodeNetwork::Main,
-        Network::Testnet4 => NodeNetwork::Testnet4,
-        Network::Signet => NodeNetwork::Signet,
-        Network::Regtest => NodeNetwork::Regtest,
-    };
-    let mut source = BitcoinConfig::new(chain.rpc_url.clone(), auth, network);
-    source.instance = chain.instance.clone();
-    source.checkpoints = chain
-        .checkpoints
-        .iter()
-        .map(|checkpoint| NodeCheckpoint {
-            height: checkpoint.height,
-            hash: checkpoint.hash,
-        })
-        .collect();
-    Ok(source)
-}
-
-fn secret_error(chain: &BitcoinChain, source: SecretError) -> DaemonError {
-    DaemonError::Secret {
-        alias: chain.alias.clone(),
-        source,
     }
 }

@@ -1,7 +1,9 @@
 //! What an operator says of a Bitcoin chain, and what follows from it before any node is asked.
 
 use super::convert;
+use crate::address;
 use crate::chain::rpc::Auth;
+use crate::config::{BitcoinChain, RpcAuth, SecretError};
 use crate::rules::{BlockHash, ChainId};
 use bitcoincore_rpc::bitcoin;
 use std::time::Duration;
@@ -105,6 +107,35 @@ impl BitcoinConfig {
             call_deadline: Duration::from_secs(10),
             block_deadline: Duration::from_secs(60),
         }
+    }
+
+    /// What the operator's config says of a chain.
+    ///
+    /// # Errors
+    /// The place of a secret is not known: [`SecretError`].
+    pub fn of(chain: &BitcoinChain) -> Result<BitcoinConfig, SecretError> {
+        let auth = match &chain.auth {
+            RpcAuth::Cookie(file) => Auth::Cookie(file.path()?),
+            RpcAuth::Password { user, password } => Auth::UserPass {
+                user: user.clone(),
+                password_file: password.path()?,
+            },
+        };
+        let network = match chain.network {
+            address::Network::Main => Network::Main,
+            address::Network::Testnet4 => Network::Testnet4,
+            address::Network::Signet => Network::Signet,
+            address::Network::Regtest => Network::Regtest,
+        };
+        let checkpoints = chain.checkpoints.iter().map(|block| Checkpoint {
+            height: block.height,
+            hash: block.hash,
+        });
+        Ok(BitcoinConfig {
+            instance: chain.instance.clone(),
+            checkpoints: checkpoints.collect(),
+            ..BitcoinConfig::new(chain.rpc_url.clone(), auth, network)
+        })
     }
 
     /// The chain's id. It follows from the config alone, because a node on another chain is refused.
