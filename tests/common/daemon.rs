@@ -23,6 +23,8 @@ const LOG_LINES_SHOWN: usize = 60;
 pub struct Setup {
     pub rpc_url: String,
     pub cookie_file: PathBuf,
+    pub network: String,
+    /// Empty where the network allows none.
     pub instance: String,
     pub confirmations: u32,
     /// More lines for the `[[bitcoin]]` table, such as `start = 0`.
@@ -46,6 +48,7 @@ impl Setup {
         Self {
             rpc_url,
             cookie_file,
+            network: "regtest".to_owned(),
             instance: "test".to_owned(),
             confirmations: 3,
             chain_lines: String::new(),
@@ -57,23 +60,30 @@ impl Setup {
     /// Adds a second chain, of the same settings, whose alias is also its instance name. Further
     /// `chain_lines` stay with the first.
     pub fn add_chain(&mut self, alias: &str, node: &RegtestNode) {
+        self.add_chain_at(alias, &node.url(), &node.cookie_file());
+    }
+
+    pub fn add_chain_at(&mut self, alias: &str, rpc_url: &str, cookie_file: &Path) {
         self.tables += &format!(
             "[[bitcoin]]\nalias = {0}\nnetwork = \"regtest\"\ninstance = {0}\nrpc_url = {1}\n\
              cookie_file = {2}\npoll_ms = 50\nmempool_ms = 50\n[[bitcoin.policy]]\nconfirmations = {3}\n\n",
             quote(alias),
-            quote(&node.url()),
-            quote(&node.cookie_file().display().to_string()),
+            quote(rpc_url),
+            quote(&cookie_file.display().to_string()),
             self.confirmations,
         );
     }
 
     fn toml(&self) -> String {
+        let instance = match self.instance.as_str() {
+            "" => String::new(),
+            name => format!("instance = {}\n", quote(name)),
+        };
         format!(
             "database = \"creditd.db\"\n\n[log]\nlevel = \"debug\"\n\n[[bitcoin]]\nalias = \"btc\"\n\
-             network = \"regtest\"\ninstance = {}\nrpc_url = {}\ncookie_file = {}\npoll_ms = 50\nmempool_ms \
-             = 50\n\
+             network = {}\n{instance}rpc_url = {}\ncookie_file = {}\npoll_ms = 50\nmempool_ms = 50\n\
              {}\n[[bitcoin.policy]]\nconfirmations = {}\n\n{}\n",
-            quote(&self.instance),
+            quote(&self.network),
             quote(&self.rpc_url),
             quote(&self.cookie_file.display().to_string()),
             self.chain_lines,

@@ -103,6 +103,8 @@ pub struct FakeState {
     /// Fields laid over those of `getblockchaininfo`; `null` takes one away.
     pub info: Value,
     pub network_info: Value,
+    /// Fields that `getblockheader` brings beside those that we use.
+    pub header_extra: Value,
     /// Entries of `getchaintips` besides the active one.
     pub odd_tips: Vec<Value>,
     /// The `chainwork` of headers that are nowhere else.
@@ -132,6 +134,7 @@ impl FakeNode {
             mempool: Vec::new(),
             info: json!({}),
             network_info: json!({"version": 280_100, "subversion": "/Satoshi:28.1.0/", "warnings": []}),
+            header_extra: json!({}),
             odd_tips: Vec::new(),
             odd_work: BTreeMap::new(),
             is_rest_on: false,
@@ -286,6 +289,9 @@ impl FakeState {
             "chainwork": hex_work(height + 1),
             "nTx": block.txdata.len(),
         });
+        for (name, value) in self.header_extra.as_object().unwrap() {
+            fields[name] = value.clone();
+        }
         if height > 0 {
             fields["previousblockhash"] = json!(block.header.prev_blockhash.to_string());
         }

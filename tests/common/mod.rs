@@ -5,6 +5,7 @@
 // Each test binary uses its own part of this module.
 #![allow(dead_code)]
 
+pub mod asks;
 pub mod daemon;
 pub mod fake_chain;
 pub mod http;

@@ -8,6 +8,15 @@ mod common;
 
 mod address;
 mod bitcoin_source;
+mod cases_addresses;
+mod cases_amounts;
+mod cases_answers;
+mod cases_config;
+mod cases_identity;
+mod cases_lookup;
+mod cases_restart;
+mod cases_shapes;
+mod cases_sync;
 mod cli_help;
 mod cli_json;
 mod cli_reports;

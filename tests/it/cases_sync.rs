@@ -1,0 +1,180 @@
+//! C26: a node that says it is done while it is not.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::common::asks::{D1, D2, script, stranger, wait_polls};
+use crate::common::daemon::{Daemon, Setup};
+use crate::common::fake_chain::{FakeNode, coin, mine_exactly, tx};
+use crate::common::wait::{PATIENCE, wait_until};
+
+/// Puts one more strange transaction into the mempool, so that the next list is another one and is applied.
+fn stir(node: &FakeNode) {
+    static STIRRED: AtomicU32 = AtomicU32::new(1_000_000);
+    let number = STIRRED.fetch_add(1, Ordering::Relaxed);
+    node.state()
+        .mempool
+        .push(tx(&[coin(number)], &[(stranger(), 700)]));
+}
+
+/// Lets lists come in and be applied until two seconds of the clock that evictions are measured on, or, where
+/// that stands, of the daemon's own clock have gone by.
+fn let_lists_pass(node: &FakeNode, daemon: &Daemon) {
+    let applied = || daemon.count("SELECT list_applied_at FROM chains WHERE alias = 'btc'");
+    let began = applied();
+    wait_until("two seconds of applied lists", PATIENCE, || {
+        stir(node);
+        (applied() >= began + 2_000).then_some(())
+    });
+}
+
+/// A daemon on a node at height 3, with a payment of 0.01 in the mempool.
+fn with_a_seen_payment(node: &FakeNode, more: &str) -> (Daemon, String) {
+    let setup = Setup {
+        chain_lines: format!("evict_after_secs = 1\n{more}"),
+        ..Setup::for_stub(&node.stub)
+    };
+    let mut daemon = Daemon::prepare(&setup);
+    daemon.watch(D1);
+    daemon.watch(D2);
+    daemon.start_again();
+    daemon.wait_height(3);
+    let paid = tx(&[coin(1)], &[(script(D1), 1_000_000)]);
+    let txid = paid.compute_txid().to_string();
+    node.state().mempool.push(paid);
+    daemon.wait_deposit(&txid, 0, "seen");
+    (daemon, txid)
+}
+
+#[test]
+fn c26_behind_its_own_headers_is_not_synced_whatever_the_flag_says() {
+    for (what, info) in [
+        // The flag turned false 163 blocks too early.
+        (
+            "headers",
+            json!({ "headers": 166, "initialblockdownload": false }),
+        ),
+        ("the flag", json!({ "initialblockdownload": true })),
+        (
+            "an estimate that says 100 %",
+            json!({ "headers": 4, "verificationprogress": 1 }),
+        ),
+    ] {
+        let node = FakeNode::regtest(3);
+        let (daemon, txid) = with_a_seen_payment(&node, "");
+        node.state().info = info;
+        daemon.wait_state("syncing", "catching up");
+        node.state().mempool.clear();
+        let_lists_pass(&node, &daemon);
+        let deposit = daemon.deposit(&txid, 0).unwrap();
+        assert_eq!(deposit["state"], "seen", "{what}: nothing is evicted");
+        // In sync again, the time of before does not count, and a second of absence later it is gone.
+        node.state().info = json!({});
+        daemon.wait_state("following", "");
+        wait_until("it is evicted", PATIENCE, || {
+            stir(&node);
+            (daemon.deposit(&txid, 0)?["state"] == "evicted").then_some(())
+        });
+        assert_eq!(daemon.events_of("deposit.evicted").len(), 1, "{what}");
+    }
+}
+
+#[test]
+fn c26_old_tip_is_not_synced_though_blocks_and_headers_agree() {
+    let node = FakeNode::regtest(3);
+    // The played blocks are of 2023: with a limit, which regtest has only where it is asked for, their tip is
+    // old from the start.
+    let setup = Setup {
+        chain_lines: "evict_after_secs = 1\ntip_age_max_secs = 10800\n".to_owned(),
+        ..Setup::for_stub(&node.stub)
+    };
+    let mut daemon = Daemon::prepare(&setup);
+    daemon.watch(D1);
+    daemon.start_again();
+    let reason = daemon.wait_state("syncing", "newest block is")["reason"].clone();
+    assert!(reason.as_str().unwrap().contains("minutes old"), "{reason}");
+    let paid = tx(&[coin(1)], &[(script(D1), 1_000_000)]);
+    let txid = paid.compute_txid().to_string();
+    node.state().mempool.push(paid);
+    daemon.wait_deposit(&txid, 0, "seen");
+    node.state().mempool.clear();
+    let_lists_pass(&node, &daemon);
+    assert_eq!(daemon.deposit(&txid, 0).unwrap()["state"], "seen");
+    // A young block, and the node is in sync.
+    let now = daemon.count("SELECT list_applied_at FROM chains WHERE alias = 'btc'") / 1000;
+    {
+        let mut state = node.state();
+        let parent = state.tip().block_hash();
+        let coinbase = state.tip().txdata[0].clone();
+        let young = mine_exactly(parent, u32::try_from(now).unwrap(), vec![coinbase]);
+        state.chain.push(young);
+    }
+    daemon.wait_height(4);
+}
+
+#[test]
+fn c26_blocks_of_a_catch_up_are_credited_and_their_payments_never_evicted() {
+    let node = FakeNode::regtest(3);
+    let (mut daemon, txid) = with_a_seen_payment(&node, "");
+    // Node and daemon are down while it is mined and buried; then the node catches up bit by bit, its mempool
+    // empty, saying that it is done.
+    daemon.stop();
+    let first_seen = daemon.deposit(&txid, 0).unwrap()["first_seen_at"].clone();
+    let paid = node.state().mempool[0].clone();
+    let late = tx(&[coin(2)], &[(script(D2), 2_000_000)]);
+    let late_id = late.compute_txid().to_string();
+    node.state().info = json!({ "headers": 166 });
+    node.state().mempool.clear();
+    daemon.start_again();
+    daemon.wait_state("syncing", "block 3 of 166");
+    let_lists_pass(&node, &daemon);
+    node.mine(vec![paid]);
+    node.mine(vec![late]);
+    daemon.wait_deposit(&late_id, 0, "confirming");
+    node.mine(Vec::new());
+    daemon.wait_deposit(&txid, 0, "credited");
+    daemon.wait_state("syncing", "block 6 of 166");
+    node.mine(Vec::new());
+    daemon.wait_deposit(&late_id, 0, "credited");
+    node.state().info = json!({});
+    daemon.wait_height(7);
+
+    assert_eq!(daemon.net_sum(), 3_000_000);
+    assert_eq!(daemon.events_of("credit.created").len(), 2);
+    assert_eq!(daemon.events_of("deposit.evicted").len(), 0);
+    let deposit = daemon.deposit(&txid, 0).unwrap();
+    assert_eq!(
+        deposit["first_seen_at"], first_seen,
+        "not the time of the catch-up"
+    );
+    daemon.assert_sound();
+}
+
+#[test]
+fn c26_time_without_lists_evicts_nothing() {
+    // The daemon is down for longer than the limit. The first lists after it must not count that time.
+    let node = FakeNode::regtest(3);
+    let (mut daemon, txid) = with_a_seen_payment(&node, "");
+    daemon.stop();
+    let database = rusqlite::Connection::open(daemon.database()).unwrap();
+    // As if it had been an hour.
+    database
+        .execute(
+            "UPDATE chains SET list_applied_at = list_applied_at - 3600000",
+            [],
+        )
+        .unwrap();
+    drop(database);
+    node.state().info = json!({ "initialblockdownload": true });
+    let mempool: Vec<_> = node.state().mempool.drain(..).collect();
+    daemon.start_again();
+    daemon.wait_state("syncing", "catching up");
+    wait_polls(&node.stub, 5);
+    node.state().info = Value::Object(serde_json::Map::new());
+    daemon.wait_state("following", "");
+    node.state().mempool = mempool;
+    wait_polls(&node.stub, 5);
+    assert_eq!(daemon.deposit(&txid, 0).unwrap()["state"], "seen");
+    assert_eq!(daemon.events_of("deposit.evicted").len(), 0);
+}
