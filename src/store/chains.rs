@@ -360,8 +360,9 @@ impl WriteTx<'_> {
             .ok_or_else(|| StoreError::Contradiction(format!("no header is held at height {height}")))
     }
 
-    /// Forgets the header at a height below the window, unless it must be kept for ever: every 144th, those
-    /// of blocks with an output of ours, and those at a due height (a late credit names them).
+    /// Forgets the header at a height below the window, unless it must be kept for ever: every 144th, the one
+    /// that the chain started on (there is always one to re-anchor to), those of blocks with an output of
+    /// ours, and those at a due height (a late credit names them).
     pub(super) fn forget_header(&mut self, chain: ChainKey, height: u64) -> Result<(), StoreError> {
         if height.is_multiple_of(144) {
             return Ok(());
@@ -370,7 +371,8 @@ impl WriteTx<'_> {
             .prepare_cached(
                 "DELETE FROM headers WHERE chain = ?1 AND height = ?2 \
                  AND NOT EXISTS (SELECT 1 FROM inclusions WHERE chain = ?1 AND height = ?2) \
-                 AND NOT EXISTS (SELECT 1 FROM deposits WHERE chain = ?1 AND due_height = ?2)",
+                 AND NOT EXISTS (SELECT 1 FROM deposits WHERE chain = ?1 AND due_height = ?2) \
+                 AND NOT EXISTS (SELECT 1 FROM chains WHERE id = ?1 AND start_height = ?2 + 1)",
             )?
             .execute(params![chain.0, int(height)?])?;
         Ok(())
