@@ -90,6 +90,8 @@ impl WriteTx<'_> {
         while step.fork_height.is_some_and(|fork| tip.height > fork) {
             tip = self.disconnect(step.chain, &tip, &mut reorg)?;
         }
+        step.fork_height
+            .map_or(Ok(()), |fork| self.lower_paid_rules(step.chain, fork + 1))?;
         for block in &step.blocks {
             tip = self.connect(&at, &tip, block, terms, &mut reorg, &mut outpoints)?;
         }
