@@ -116,6 +116,15 @@ impl RegtestNode {
         }
     }
 
+    /// Makes `count` confirmed coins of one, for as many [`coin`](Self::coin) calls.
+    #[track_caller]
+    pub fn split_coin(&self, count: u64) {
+        let (coin, address) = (self.coin(), self.new_address());
+        let each = (coin.sat - 1_000_000) / count;
+        let outputs: Vec<(&str, u64)> = (0..count).map(|_| (address.as_str(), each)).collect();
+        self.generateblock(&[&self.spend(&[&coin], &outputs).hex]);
+    }
+
     /// Builds and signs a transaction from `coins` to `outputs` (address, satoshi) in this order; an address
     /// may come twice. The rest is the fee, so name the change too. Not sent: see
     /// [`broadcast`](Self::broadcast) and [`generateblock`](Self::generateblock).

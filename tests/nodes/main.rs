@@ -9,4 +9,5 @@ mod common;
 mod first_payment;
 mod harness;
 mod payments;
+mod reorgs;
 mod shop;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::common::daemon::{Daemon, Setup};
 use crate::common::node::RegtestNode;
+use crate::common::wallet::RawTx;
 
 /// Blocks above a payment's own that make it credited: depth 3.
 pub const TO_CREDIT: u32 = 2;
@@ -45,6 +46,7 @@ impl Shop {
     /// The same at a node that was started otherwise.
     pub fn open_at(node: RegtestNode, change: impl FnOnce(&mut Setup)) -> Self {
         node.fund();
+        node.split_coin(40);
         let mut setup = Setup::for_node(&node);
         change(&mut setup);
         let shop = Self {
@@ -133,6 +135,25 @@ impl Shop {
     }
 
     // ---- payments ----
+
+    /// A payment from a coin of its own, so that no other depends on it. Not sent.
+    #[track_caller]
+    pub fn pay(&self, address: &str, sat: u64) -> RawTx {
+        let coin = self.node.coin();
+        self.node.spend(
+            &[&coin],
+            &[(address, sat), (&fresh_address(), coin.sat - sat - 1_000)],
+        )
+    }
+
+    /// The same, listed and seen.
+    #[track_caller]
+    pub fn seen_payment(&self, sat: u64) -> RawTx {
+        let payment = self.pay(&self.watch(), sat);
+        self.node.broadcast(&payment);
+        self.await_state(&payment.txid, "seen");
+        payment
+    }
 
     /// What creditd tells of a transaction.
     #[track_caller]
