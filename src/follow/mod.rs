@@ -6,6 +6,7 @@
 mod blocks;
 mod report;
 mod rescan;
+mod start;
 
 use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::clock::{Clock, millis};
@@ -13,7 +14,7 @@ use crate::index::Index;
 use crate::rules::chain_state::ChainState;
 use crate::rules::fork::{Comparison, ForkStep, OurTipAtNode, compare};
 use crate::rules::{HeldHeader, MempoolList};
-use crate::store::{ChainKey, ChainRow, ListApplied, NewChain, Store, StoreError, Terms};
+use crate::store::{ChainKey, ListApplied, NewChain, Store, StoreError, Terms};
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
@@ -214,43 +215,6 @@ impl<S: ChainSource> Follower<S> {
             Next::Wait
         };
         Ok((node, next))
-    }
-
-    /// The chain with its cursor; sets the cursor where there is none yet, and says `None` then.
-    async fn anchored(&mut self, node: &NodeTip) -> Result<Option<ChainRow>, Trouble> {
-        let key = self.key;
-        let row = self.store.read(move |tx| tx.chain_by_key(key)).await?;
-        if row.cursor.is_some() {
-            return Ok(Some(row));
-        }
-        let height = match self.settings.start {
-            Start::Tip => node.height,
-            Start::Height(height) => height.saturating_sub(1),
-        };
-        let hash = match self.settings.start {
-            Start::Tip => node.hash,
-            Start::Height(_) => {
-                let missing = || Trouble::Stuck {
-                    state: ChainState::Syncing,
-                    reason: format!(
-                        "the start is at height {}, the node at {}",
-                        height + 1,
-                        node.height
-                    ),
-                };
-                *self.source.hashes(height, 1).await?.first().ok_or_else(missing)?
-            }
-        };
-        let info = self
-            .source
-            .header(hash)
-            .await?
-            .ok_or(SourceError::UnknownBlock(hash))?;
-        let at = info.held;
-        self.store.write(move |tx| tx.anchor(key, &at)).await?;
-        let alias = &self.settings.chain.alias;
-        tracing::info!(chain = %alias, "{alias} starts after block {hash} at height {height}");
-        Ok(None)
     }
 
     /// Works off a re-anchoring that an operator asked for, once the node serves our hash there.

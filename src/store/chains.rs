@@ -255,6 +255,23 @@ impl WriteTx<'_> {
         Ok(())
     }
 
+    /// Holds the headers below the block that a chain is about to be anchored at, in order, so that a reorg which
+    /// crosses the start is an ordinary one.
+    pub fn hold_below(&mut self, chain: ChainKey, headers: &[HeldHeader]) -> Result<(), StoreError> {
+        let is_linked = headers.windows(2).all(|pair| match pair {
+            [below, above] => above.header.parent == below.header.hash,
+            _ => true,
+        });
+        if !is_linked {
+            return Err(StoreError::Contradiction(
+                "the headers below the start are not linked".into(),
+            ));
+        }
+        headers
+            .iter()
+            .try_for_each(|held| self.insert_header(chain, held))
+    }
+
     pub(super) fn insert_header(&mut self, chain: ChainKey, held: &HeldHeader) -> Result<(), StoreError> {
         let header = &held.header;
         self.conn()

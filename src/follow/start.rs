@@ -1,0 +1,71 @@
+//! The first start of a chain: where its cursor is set, and which headers are held below it.
+
+use super::{Follower, Start, Trouble};
+use crate::chain::{ChainSource, NodeTip, SourceError};
+use crate::rules::chain_state::ChainState;
+use crate::rules::{BlockHash, HeldHeader};
+use crate::store::ChainRow;
+
+impl<S: ChainSource> Follower<S> {
+    /// The chain with its cursor; sets the cursor where there is none yet, and says `None` then.
+    pub(super) async fn anchored(&mut self, node: &NodeTip) -> Result<Option<ChainRow>, Trouble> {
+        let key = self.key;
+        let row = self.store.read(move |tx| tx.chain_by_key(key)).await?;
+        if row.cursor.is_some() {
+            return Ok(Some(row));
+        }
+        let height = match self.settings.start {
+            Start::Tip => node.height,
+            Start::Height(height) => height.saturating_sub(1),
+        };
+        let headers = self.headers_up_to(height).await?;
+        let Some((at, below)) = headers.split_last() else {
+            return Err(Trouble::Stuck {
+                state: ChainState::Syncing,
+                reason: format!(
+                    "the start is at height {}, the node at {}",
+                    height + 1,
+                    node.height
+                ),
+            });
+        };
+        let (at, below) = (*at, below.to_vec());
+        let hash = at.header.hash;
+        let anchoring = self.store.write(move |tx| {
+            tx.hold_below(key, &below)?;
+            tx.anchor(key, &at)
+        });
+        anchoring.await?;
+        let alias = &self.settings.chain.alias;
+        tracing::info!(chain = %alias, "{alias} starts after block {hash} at height {height}");
+        Ok(None)
+    }
+
+    /// The node's headers of a reorg window up to `height`, in order; empty when the node is not there yet. Without
+    /// those below the start, the first reorg after it would be deeper than what we hold.
+    async fn headers_up_to(&self, height: u64) -> Result<Vec<HeldHeader>, Trouble> {
+        let lowest = height.saturating_sub(self.terms.reorg_window);
+        let wanted = usize::try_from(height - lowest + 1).unwrap_or(usize::MAX);
+        let hashes: Vec<BlockHash> = self.source.hashes(lowest, wanted).await?;
+        if hashes.len() < wanted {
+            return Ok(Vec::new());
+        }
+        let mut headers: Vec<HeldHeader> = Vec::with_capacity(wanted);
+        for hash in hashes {
+            let info = self
+                .source
+                .header(hash)
+                .await?
+                .ok_or(SourceError::UnknownBlock(hash))?;
+            if headers
+                .last()
+                .is_some_and(|below| below.header.hash != info.held.header.parent)
+            {
+                // The node went to another branch between two answers.
+                return Err(Trouble::Source(SourceError::UnknownBlock(hash)));
+            }
+            headers.push(info.held);
+        }
+        Ok(headers)
+    }
+}
