@@ -41,8 +41,8 @@ impl<S: ChainSource> Follower<S> {
         Ok(None)
     }
 
-    /// The node's headers of a reorg window up to `height`, in order; empty when the node is not there yet. Without
-    /// those below the start, the first reorg after it would be deeper than what we hold.
+    /// The node's headers of a reorg window up to `height`, in order; empty when the node is not there yet.
+    /// Without those below the start, the first reorg after it would be deeper than what we hold.
     async fn headers_up_to(&self, height: u64) -> Result<Vec<HeldHeader>, Trouble> {
         let lowest = height.saturating_sub(self.terms.reorg_window);
         let wanted = usize::try_from(height - lowest + 1).unwrap_or(usize::MAX);

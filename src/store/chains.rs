@@ -255,8 +255,8 @@ impl WriteTx<'_> {
         Ok(())
     }
 
-    /// Holds the headers below the block that a chain is about to be anchored at, in order, so that a reorg which
-    /// crosses the start is an ordinary one.
+    /// Holds the headers below the block that a chain is about to be anchored at, in order, so that a reorg
+    /// which crosses the start is an ordinary one.
     pub fn hold_below(&mut self, chain: ChainKey, headers: &[HeldHeader]) -> Result<(), StoreError> {
         let is_linked = headers.windows(2).all(|pair| match pair {
             [below, above] => above.header.parent == below.header.hash,
