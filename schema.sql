@@ -99,6 +99,8 @@ CREATE TABLE addresses (
     UNIQUE (chain, script)                                       -- one address belongs to one merchant
 ) STRICT;
 CREATE INDEX addresses_by_version ON addresses (chain, version);
+-- a reorg asks for the few rules that began inside it
+CREATE INDEX addresses_by_from_height ON addresses (chain, from_height);
 CREATE INDEX addresses_by_merchant ON addresses (merchant);
 
 -- A stored transaction: it has an output of ours, or is an unconfirmed ancestor of one that has.
