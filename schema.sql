@@ -187,7 +187,7 @@ CREATE TABLE deposits (
 CREATE INDEX deposits_due ON deposits (chain, due_height) WHERE state = 'confirming' AND held_reason IS NULL;
 CREATE INDEX deposits_by_due_height ON deposits (chain, due_height) WHERE due_height IS NOT NULL;
 CREATE INDEX deposits_by_height ON deposits (chain, height) WHERE height IS NOT NULL;
-CREATE INDEX deposits_by_merchant ON deposits (merchant, asset);
+CREATE INDEX deposits_by_merchant ON deposits (merchant);
 CREATE INDEX deposits_held ON deposits (chain) WHERE held_reason IS NOT NULL;
 
 -- THE GUARANTEE. At most one row per outpoint, for ever. Immutable: no UPDATE, no DELETE, no second
@@ -205,6 +205,7 @@ CREATE TABLE credits (
     created_at    INTEGER NOT NULL,
     UNIQUE (chain, txid, vout)
 ) STRICT;
+CREATE INDEX credits_by_merchant ON credits (merchant);
 
 -- The books: kinds alternate per credit, starting with 'credit', so that a credit nets to 0 or to its
 -- amount.

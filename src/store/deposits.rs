@@ -111,7 +111,7 @@ impl Cause {
     }
 }
 
-const DEPOSIT_SELECT: &str = "SELECT d.output, o.tx, d.chain, d.dep_id, t.txid, o.vout, a.script, m.slug, \
+pub(super) const DEPOSIT_SELECT: &str = "SELECT d.output, o.tx, d.chain, d.dep_id, t.txid, o.vout, a.script, m.slug, \
  d.merchant, \
      a.reference, d.asset, s.caip, s.symbol, s.decimals, o.amount, o.origin, t.is_coinbase, d.state, \
      d.height, \

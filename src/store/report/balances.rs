@@ -6,6 +6,7 @@ use super::super::codec::uint;
 use super::super::{ReadTx, StoreError};
 use super::lists::net;
 use crate::rules::Amount;
+use rusqlite::params_from_iter;
 use std::collections::BTreeMap;
 
 /// A merchant's sums of one asset.
@@ -64,16 +65,12 @@ impl ReadTx<'_> {
     }
 
     fn sum_credits(&self, merchant: Option<i64>, sums: &mut Sums) -> Result<(), StoreError> {
-        let filter = if merchant.is_some() {
-            "WHERE c.merchant = ?1"
-        } else {
-            "WHERE ?1 IS NULL"
-        };
         let mut statement = self.conn().prepare_cached(&format!(
             "SELECT c.merchant, c.asset, c.amount, (SELECT max(sequence) FROM journal WHERE credit = c.id) \
-             FROM credits c {filter}",
+             FROM credits c {}",
+            of_merchant("WHERE c.merchant", merchant)
         ))?;
-        let mut rows = statement.query([merchant])?;
+        let mut rows = statement.query(params_from_iter(merchant))?;
         while let Some(row) = rows.next()? {
             let sum = sums.entry((row.get(0)?, row.get(1)?)).or_default();
             let net = net(row.get(2)?, uint(row.get(3)?)?);
@@ -87,23 +84,23 @@ impl ReadTx<'_> {
         Ok(())
     }
 
+    /// Deposits in blocks that are not credited: few beside all that ever were, so their own indexes lead.
     fn sum_confirming(&self, merchant: Option<i64>, sums: &mut Sums) -> Result<(), StoreError> {
-        let filter = if merchant.is_some() {
-            "d.merchant = ?1"
-        } else {
-            "?1 IS NULL"
-        };
-        let mut statement = self.conn().prepare_cached(&format!(
-            "SELECT d.merchant, d.asset, o.amount, d.held_reason IS NOT NULL \
-             FROM deposits d JOIN outputs o ON o.id = d.output WHERE {filter} AND d.state = 'confirming'",
-        ))?;
-        let mut rows = statement.query([merchant])?;
-        while let Some(row) = rows.next()? {
-            let sum = sums.entry((row.get(0)?, row.get(1)?)).or_default();
-            if row.get(3)? {
-                sum.held = add(sum.held, row.get(2)?)?;
-            } else {
-                sum.confirming = add(sum.confirming, row.get(2)?)?;
+        for (index, held) in [("deposits_due", "IS NULL"), ("deposits_held", "IS NOT NULL")] {
+            let mut statement = self.conn().prepare_cached(&format!(
+                "SELECT d.merchant, d.asset, o.amount, d.held_reason IS NOT NULL \
+                 FROM deposits d INDEXED BY {index} JOIN outputs o ON o.id = d.output \
+                 WHERE d.state = 'confirming' AND d.held_reason {held} {}",
+                of_merchant("AND d.merchant", merchant)
+            ))?;
+            let mut rows = statement.query(params_from_iter(merchant))?;
+            while let Some(row) = rows.next()? {
+                let sum = sums.entry((row.get(0)?, row.get(1)?)).or_default();
+                if row.get(3)? {
+                    sum.held = add(sum.held, row.get(2)?)?;
+                } else {
+                    sum.confirming = add(sum.confirming, row.get(2)?)?;
+                }
             }
         }
         Ok(())
@@ -129,6 +126,11 @@ impl ReadTx<'_> {
             })
         })?)
     }
+}
+
+/// A condition on the merchant, where one is asked for.
+fn of_merchant(column: &str, merchant: Option<i64>) -> String {
+    merchant.map_or_else(String::new, |_| format!("{column} = ?"))
 }
 
 fn add(sum: Amount, amount: Amount) -> Result<Amount, StoreError> {
