@@ -1,0 +1,287 @@
+//! What must always hold, asked of the tables: each check returns the rows that break it, so that tests after
+//! every step and an operator's audit ask the same questions. Owns no repair: a violation is told, never
+//! mended. Start at [`ReadTx::violations`]; what the history of each deposit must look like is in `history`.
+
+use super::chains::one;
+use super::codec::uint;
+use super::{ReadTx, StoreError};
+use crate::rules::invariants::Invariant;
+use crate::rules::{BlockHash, Work};
+use rusqlite::params;
+use std::collections::BTreeSet;
+
+/// A property that does not hold, and the row that breaks it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Violation {
+    /// The property.
+    pub invariant: Invariant,
+    /// What it is about: a credit, a deposit, a transaction, a height.
+    pub subject: String,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}: {}", self.invariant.name(), self.subject, self.what)
+    }
+}
+
+/// Every row of the ledger, byte for byte, at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerSnapshot(BTreeSet<String>);
+
+impl LedgerSnapshot {
+    /// The rows that were there at this moment and are not, or are others, in a later one.
+    pub fn lost_in(&self, later: &LedgerSnapshot) -> Vec<Violation> {
+        let lost = self.0.difference(&later.0).map(|row| Violation {
+            invariant: Invariant::I2AppendOnly,
+            subject: "ledger".to_owned(),
+            what: format!("changed or gone: {row}"),
+        });
+        lost.collect()
+    }
+}
+
+/// Checks that are one statement: each row that it returns, (subject, what), is a violation.
+const QUERIES: &[(Invariant, &str)] = &[
+    (
+        Invariant::I1OneCredit,
+        "SELECT lower(hex(txid)) || ':' || vout, count(*) || ' credits' FROM credits \
+         GROUP BY chain, txid, vout HAVING count(*) > 1",
+    ),
+    (
+        Invariant::I3Justified,
+        "SELECT c.id, 'it is not what its output says' FROM credits c JOIN outputs o ON o.id = c.output \
+         JOIN txs t ON t.id = o.tx JOIN addresses a ON a.id = o.address JOIN assets s ON s.id = c.asset \
+         WHERE (c.chain, c.txid, c.vout) <> (t.chain, t.txid, o.vout) OR c.amount <> o.amount \
+         OR c.merchant <> a.merchant OR a.kind <> 'watch' OR a.chain <> c.chain OR s.chain <> c.chain",
+    ),
+    (
+        Invariant::I3Justified,
+        "SELECT c.id, 'its deposit is ' || coalesce(d.merchant || '/' || d.asset, 'missing') FROM credits c \
+         LEFT JOIN deposits d ON d.output = c.output \
+         WHERE (d.merchant, d.asset, d.chain) IS NOT (c.merchant, c.asset, c.chain)",
+    ),
+    (
+        // A coinbase may be spent at depth 101: 100 blocks on top of its own.
+        Invariant::I3Justified,
+        "SELECT j.credit, 'entry ' || j.sequence || ' was due at ' || j.due_height || ', too early' \
+         FROM journal j JOIN credits c ON c.id = j.credit JOIN outputs o ON o.id = c.output \
+         JOIN txs t ON t.id = o.tx WHERE j.kind <> 'reversal' AND (j.confirmations < 1 \
+         OR j.due_height < j.block_height + max(j.confirmations, iif(t.is_coinbase, 101, 1)) - 1)",
+    ),
+    (
+        // The move that wrote an entry names the tip that it was written under.
+        Invariant::I3Justified,
+        "SELECT e.credit, 'entry ' || e.sequence || ' has no move that wrote it at or after its due height' \
+         FROM (SELECT j.*, c.output, row_number() OVER (PARTITION BY j.credit ORDER BY j.sequence) AS nth \
+               FROM journal j JOIN credits c ON c.id = j.credit WHERE j.kind <> 'reversal') e \
+         LEFT JOIN (SELECT output, at, height, row_number() OVER (PARTITION BY output ORDER BY id) AS nth \
+                    FROM audit WHERE output IS NOT NULL AND action = 'move' AND from_state = 'confirming' \
+                    AND to_state = 'credited') m ON m.output = e.output AND m.nth = e.nth \
+         WHERE m.height IS NULL OR m.height < e.due_height OR m.at <> e.at",
+    ),
+    (
+        // A credit that a reorg moved keeps the cause that it had; all others name the block that holds them
+        // now.
+        Invariant::I3Justified,
+        "SELECT j.credit, 'entry ' || j.sequence || ' names block ' || lower(hex(j.block_hash)) || ' at \
+         height ' \
+         || j.block_height || ', which does not hold it' \
+         FROM journal j JOIN credits c ON c.id = j.credit JOIN deposits d ON d.output = c.output \
+         LEFT JOIN headers h ON h.chain = d.chain AND h.height = d.height \
+         WHERE d.state = 'credited' \
+         AND j.sequence = (SELECT max(sequence) FROM journal WHERE credit = j.credit) \
+         AND (d.height <> j.block_height OR h.hash IS NOT j.block_hash OR d.confirmations <> j.confirmations \
+              OR d.due_height > j.due_height) \
+         AND NOT EXISTS (SELECT 1 FROM audit k WHERE k.output = d.output AND k.from_state = 'credited' \
+              AND k.to_state = 'credited' AND k.id > (SELECT max(m.id) FROM audit m WHERE m.output = \
+              d.output \
+              AND m.from_state = 'confirming' AND m.to_state = 'credited'))",
+    ),
+    (
+        Invariant::I5Alternates,
+        "SELECT credit, 'entry ' || sequence || ' is a ' || kind FROM (SELECT credit, sequence, kind, \
+         row_number() OVER (PARTITION BY credit ORDER BY sequence) AS place FROM journal) \
+         WHERE sequence <> place OR kind <> CASE WHEN place = 1 THEN 'credit' WHEN place % 2 = 0 THEN \
+         'reversal' \
+         ELSE 'reinstatement' END",
+    ),
+    (
+        Invariant::I5Alternates,
+        "SELECT d.dep_id, 'it is ' || d.state || ' and its journal has ' || count(j.id) || ' entries' \
+         FROM deposits d LEFT JOIN credits c ON c.output = d.output LEFT JOIN journal j ON j.credit = c.id \
+         GROUP BY d.output HAVING (d.state = 'credited') <> (count(j.id) % 2 = 1)",
+    ),
+    (
+        Invariant::I5Alternates,
+        "SELECT id, 'no journal entry' FROM credits c \
+         WHERE NOT EXISTS (SELECT 1 FROM journal WHERE credit = c.id)",
+    ),
+    (
+        Invariant::I5Alternates,
+        "SELECT dep_id, 'held and credited' FROM deposits WHERE state = 'credited' AND held_reason IS NOT \
+         NULL",
+    ),
+    (
+        Invariant::I6NoDoubleSpend,
+        "SELECT DISTINCT c.id, 'it and ' || b.id || ' spend one outpoint' FROM credits c \
+         JOIN outputs o ON o.id = c.output JOIN inputs i ON i.tx = o.tx \
+         JOIN inputs k ON k.prev_txid = i.prev_txid AND k.prev_vout = i.prev_vout AND k.tx > i.tx \
+         JOIN outputs p ON p.tx = k.tx JOIN credits b ON b.output = p.id AND b.chain = c.chain \
+         WHERE (SELECT count(*) FROM journal WHERE credit = c.id) % 2 = 1 \
+         AND (SELECT count(*) FROM journal WHERE credit = b.id) % 2 = 1",
+    ),
+    (
+        Invariant::I6NoDoubleSpend,
+        "SELECT DISTINCT lower(hex(t.txid)), 'it and ' || lower(hex(u.txid)) || ' spend one outpoint on one \
+         chain' \
+         FROM inclusions n JOIN txs t ON t.id = n.tx JOIN inputs i ON i.tx = t.id \
+         JOIN inputs k ON k.prev_txid = i.prev_txid AND k.prev_vout = i.prev_vout AND k.tx > i.tx \
+         JOIN txs u ON u.id = k.tx AND u.chain = t.chain JOIN inclusions m ON m.tx = u.id",
+    ),
+    (
+        // The half of "equal to a naive scan" that the tables alone can tell.
+        Invariant::I7RescanEqual,
+        "SELECT lower(hex(t.txid)) || ':' || o.vout, 'a payment without a deposit' FROM outputs o \
+         JOIN txs t ON t.id = o.tx JOIN addresses a ON a.id = o.address WHERE a.kind = 'watch' \
+         AND o.origin <> 'internal' AND o.amount <> '0' \
+         AND NOT EXISTS (SELECT 1 FROM deposits WHERE output = o.id)",
+    ),
+    (
+        Invariant::I7RescanEqual,
+        "SELECT d.dep_id, 'it is no payment' FROM deposits d JOIN outputs o ON o.id = d.output \
+         JOIN addresses a ON a.id = o.address JOIN txs t ON t.id = o.tx \
+         WHERE a.kind <> 'watch' OR o.amount = '0' OR d.merchant <> a.merchant OR d.chain <> t.chain \
+         OR d.chain <> a.chain",
+    ),
+    (
+        Invariant::I8AllowedEdges,
+        "SELECT d.dep_id, 'it is ' || d.state || ' at height ' || coalesce(d.height, 'none') \
+         || ', its transaction at ' || coalesce(max(i.height), 'none') \
+         FROM deposits d JOIN outputs o ON o.id = d.output LEFT JOIN inclusions i ON i.tx = o.tx \
+         WHERE d.state <> 'failed' GROUP BY d.output HAVING d.height IS NOT max(i.height)",
+    ),
+    (
+        Invariant::I8AllowedEdges,
+        "SELECT d.dep_id, 'seen, and neither listed nor missing: nothing would ever move it' FROM deposits d \
+         JOIN outputs o ON o.id = d.output JOIN txs t ON t.id = o.tx \
+         WHERE d.state = 'seen' AND t.is_listed = 0 AND t.absent_since IS NULL",
+    ),
+    (
+        Invariant::I8AllowedEdges,
+        "SELECT d.dep_id, 'replaced by nobody' FROM deposits d JOIN outputs o ON o.id = d.output \
+         JOIN txs t ON t.id = o.tx WHERE d.state = 'replaced' AND t.replaced_by IS NULL",
+    ),
+    (
+        Invariant::I8AllowedEdges,
+        "SELECT lower(hex(t.txid)), 'in a block and still listed, missing or replaced' FROM txs t \
+         WHERE (t.is_listed = 1 OR t.absent_since IS NOT NULL OR t.replaced_by IS NOT NULL) \
+         AND EXISTS (SELECT 1 FROM inclusions WHERE tx = t.id)",
+    ),
+    (
+        Invariant::I9CursorHonest,
+        "SELECT c.caip, 'the cursor is at ' || coalesce(c.cursor_height, 'none') || ', the highest header \
+         at ' \
+         || coalesce(max(h.height), 'none') FROM chains c LEFT JOIN headers h ON h.chain = c.id \
+         GROUP BY c.id HAVING c.cursor_height IS NOT max(h.height)",
+    ),
+    (
+        Invariant::I9CursorHonest,
+        "SELECT lower(hex(t.txid)), 'in a block at height ' || i.height || ', whose header is not held' \
+         FROM inclusions i JOIN txs t ON t.id = i.tx \
+         WHERE NOT EXISTS (SELECT 1 FROM headers WHERE chain = i.chain AND height = i.height)",
+    ),
+    (
+        Invariant::I9CursorHonest,
+        "SELECT lower(hex(t.txid)) || ':' || o.vout, 'spent at height ' || o.spent_height || ', above the \
+         cursor' \
+         FROM outputs o JOIN txs t ON t.id = o.tx JOIN chains c ON c.id = t.chain \
+         WHERE o.spent_height > c.cursor_height OR (o.spent_height IS NOT NULL AND o.spent_by IS NULL)",
+    ),
+];
+
+impl ReadTx<'_> {
+    /// Everything that does not hold. `reorg_window` is the smallest that a chain of this database was ever
+    /// followed with: that far below the tip no header may be missing.
+    pub fn violations(&self, reorg_window: u64) -> Result<Vec<Violation>, StoreError> {
+        let mut found = Vec::new();
+        for (invariant, sql) in QUERIES {
+            let mut statement = self.conn().prepare_cached(sql)?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                found.push(Violation {
+                    invariant: *invariant,
+                    subject: row.get(0)?,
+                    what: row.get(1)?,
+                });
+            }
+        }
+        for chain in self.chains()? {
+            // Below the point that an operator went back to, headers were forgotten already.
+            let anchor = one::<Option<i64>>(
+                self.conn(),
+                "SELECT max(fork_height) FROM reanchors WHERE chain = ?1 AND state = 'done'",
+                [chain.key.0],
+            )?;
+            let anchor = anchor.flatten().map(uint).transpose()?.unwrap_or_default();
+            let floor = chain.cursor.map_or(0, |tip| {
+                let first = chain.start_height.unwrap_or_default().saturating_sub(1);
+                tip.height.saturating_sub(reorg_window).max(first).max(anchor)
+            });
+            self.check_headers(chain.key.0, chain.id.as_str(), floor, &mut found)?;
+        }
+        self.check_history(&mut found)?;
+        Ok(found)
+    }
+
+    /// Headers link to each other wherever two neighbours are held, and from `floor` on all of them are.
+    fn check_headers(
+        &self,
+        chain: i64,
+        name: &str,
+        floor: u64,
+        found: &mut Vec<Violation>,
+    ) -> Result<(), StoreError> {
+        let mut statement = self.conn().prepare_cached(
+            "SELECT height, hash, parent, work, chainwork FROM headers WHERE chain = ?1 ORDER BY height",
+        )?;
+        let mut rows = statement.query(params![chain])?;
+        let mut below: Option<(u64, BlockHash, Work)> = None;
+        while let Some(row) = rows.next()? {
+            let height = uint(row.get(0)?)?;
+            let (hash, parent): (BlockHash, BlockHash) = (row.get(1)?, row.get(2)?);
+            let (work, chainwork): (Work, Work) = (row.get(3)?, row.get(4)?);
+            let what = match below {
+                Some((last, _, _)) if last + 1 < height && last >= floor => {
+                    Some(format!("no header at {}", last + 1))
+                }
+                None if height > floor && floor > 0 => Some(format!("no header at {floor}")),
+                Some((last, last_hash, _)) if last + 1 == height && parent != last_hash => Some(format!(
+                    "the header at {height} does not follow from that at {last}"
+                )),
+                Some((last, _, sum)) if last + 1 == height && sum.checked_add(work) != Some(chainwork) => {
+                    Some(format!("the chainwork at {height} does not add up"))
+                }
+                Some(_) | None => None,
+            };
+            found.extend(what.map(|what| Violation {
+                invariant: Invariant::I9CursorHonest,
+                subject: name.to_owned(),
+                what,
+            }));
+            below = Some((height, hash, chainwork));
+        }
+        Ok(())
+    }
+
+    /// The ledger as it stands, to be held against a later one.
+    pub fn ledger_snapshot(&self) -> Result<LedgerSnapshot, StoreError> {
+        let mut rows = BTreeSet::new();
+        for table in ["credits", "journal"] {
+            rows.extend(self.rows_as_text(table, &[])?);
+        }
+        Ok(LedgerSnapshot(rows))
+    }
+}
