@@ -1,0 +1,239 @@
+//! The scripted nodes behind the follower's seam. One of them answers at a time, as behind a load balancer;
+//! every answer first gives way once, so that a test can stop the follower between any two of them.
+
+use super::filter;
+use super::node::Node;
+use super::tree::Tree;
+use creditd::chain::{ChainSource, HeaderInfo, Identity, NodeTip, SourceError};
+use creditd::clock::Clock;
+use creditd::index::Index;
+use creditd::rules::{BlockHash, ChainId, MempoolList, ScannedBlock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The world of a test: a tree, its nodes, and which of them answers.
+#[derive(Debug)]
+pub struct World {
+    pub tree: Tree,
+    pub nodes: Vec<Node>,
+    pub current: usize,
+    /// The next answer comes from the next node, and so on: a balancer that shares out single calls.
+    pub alternates: bool,
+    pub hook: Option<Hook>,
+}
+
+/// Something that happens while the follower waits for one answer: another process writes, a miner finds a
+/// block.
+pub struct Hook {
+    /// What the follower has to be doing: `tip`, `block`, `mempool` ...
+    pub during: &'static str,
+    /// How many such answers come first.
+    pub after: usize,
+    pub run: Box<dyn FnOnce() + Send>,
+}
+
+impl std::fmt::Debug for Hook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "hook in {}", self.during)
+    }
+}
+
+/// A handle on the world; what the follower is given.
+#[derive(Clone, Debug)]
+pub struct Scripted {
+    world: Arc<Mutex<World>>,
+    clock: Clock,
+}
+
+impl Scripted {
+    /// A tree of a genesis block, and `count` nodes that know it.
+    pub fn new(name: &str, count: usize, clock: Clock) -> Scripted {
+        let tree = Tree::new(name);
+        let nodes = vec![Node::new(tree.genesis()); count];
+        let world = World {
+            tree,
+            nodes,
+            current: 0,
+            alternates: false,
+            hook: None,
+        };
+        Scripted {
+            world: Arc::new(Mutex::new(world)),
+            clock,
+        }
+    }
+
+    pub fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn chain_id(&self) -> ChainId {
+        ChainId::bitcoin(&self.world().tree.genesis(), Some("scripted"))
+    }
+
+    /// One answer of the node that is asked.
+    async fn answer<T>(
+        &self,
+        doing: &'static str,
+        work: impl FnOnce(&Tree, &mut Node) -> Result<T, SourceError>,
+    ) -> Result<T, SourceError> {
+        tokio::task::yield_now().await;
+        let mut world = self.world();
+        let answer = world.answer(doing, work);
+        let hook = world.due_hook(doing);
+        drop(world);
+        if let Some(hook) = hook {
+            (hook.run)();
+        }
+        answer
+    }
+}
+
+impl World {
+    fn answer<T>(
+        &mut self,
+        doing: &str,
+        work: impl FnOnce(&Tree, &mut Node) -> Result<T, SourceError>,
+    ) -> Result<T, SourceError> {
+        if self.alternates {
+            self.current = (self.current + 1) % self.nodes.len();
+        }
+        let node = &mut self.nodes[self.current];
+        node.calls += 1;
+        if node.faults.is_down || node.faults.fails.contains(&node.calls) {
+            return Err(SourceError::Unreachable {
+                doing: doing.to_owned(),
+                why: "scripted to fail".to_owned(),
+                source: None,
+            });
+        }
+        work(&self.tree, node)
+    }
+
+    fn due_hook(&mut self, doing: &str) -> Option<Hook> {
+        let hook = self.hook.as_mut().filter(|hook| hook.during == doing)?;
+        if hook.after > 0 {
+            hook.after -= 1;
+            return None;
+        }
+        self.hook.take()
+    }
+
+    pub fn node(&mut self) -> &mut Node {
+        &mut self.nodes[self.current]
+    }
+
+    /// Takes a node to a tip.
+    pub fn go_to(&mut self, node: usize, tip: BlockHash) {
+        self.nodes[node].go_to(&self.tree, tip);
+    }
+
+    /// Takes all nodes to a tip.
+    pub fn all_go_to(&mut self, tip: BlockHash) {
+        (0..self.nodes.len()).for_each(|node| self.go_to(node, tip));
+    }
+
+    /// The tip of the node that answers.
+    pub fn tip(&self) -> BlockHash {
+        self.nodes[self.current].tip
+    }
+}
+
+fn has_content(node: &Node, tree: &Tree, hash: BlockHash) -> Result<(), SourceError> {
+    if !node.has_header(tree, &hash) {
+        return Err(SourceError::UnknownBlock(hash));
+    }
+    if node.faults.pruned_below > Some(tree.block(&hash).height()) {
+        return Err(SourceError::Pruned { hash });
+    }
+    if node.faults.missing.contains(&hash) || !node.known.contains(&hash) {
+        return Err(SourceError::MissingData(hash));
+    }
+    Ok(())
+}
+
+impl ChainSource for Scripted {
+    async fn identity(&self) -> Result<Identity, SourceError> {
+        let identity = |tree: &Tree, node: &mut Node| {
+            if let Some(other) = node.faults.other_genesis {
+                return Err(SourceError::WrongNetwork(format!("genesis {other}")));
+            }
+            Ok(Identity {
+                chain: ChainId::bitcoin(&tree.genesis(), Some("scripted")),
+                genesis: tree.genesis(),
+                software: "scripted".to_owned(),
+            })
+        };
+        self.answer("identity", identity).await
+    }
+
+    async fn tip(&self) -> Result<NodeTip, SourceError> {
+        let tip = |tree: &Tree, node: &mut Node| {
+            let held = tree.block(&node.tip).held;
+            let known = node.headers_only.iter().map(|hash| tree.block(hash).height());
+            let headers = known.max().unwrap_or_default().max(held.height);
+            Ok(NodeTip {
+                hash: node.tip,
+                height: held.height,
+                chainwork: held.chainwork,
+                time_secs: held.header.time_secs,
+                is_syncing: node.faults.is_syncing || headers > held.height,
+                headers,
+                pruned_below: node.faults.pruned_below,
+                credit_ceiling: node.better_fork(tree),
+            })
+        };
+        self.answer("tip", tip).await
+    }
+
+    async fn header(&self, hash: BlockHash) -> Result<Option<HeaderInfo>, SourceError> {
+        let header = |tree: &Tree, node: &mut Node| {
+            Ok(node.has_header(tree, &hash).then(|| HeaderInfo {
+                held: tree.block(&hash).held,
+                is_active: tree.is_on(&hash, &node.tip),
+            }))
+        };
+        self.answer("header", header).await
+    }
+
+    async fn hashes(&self, height: u64, count: usize) -> Result<Vec<BlockHash>, SourceError> {
+        let hashes = |tree: &Tree, node: &mut Node| {
+            let branch = tree.branch(&node.tip);
+            let from = branch.iter().filter(|block| block.height() >= height);
+            Ok(from.take(count).map(|block| block.hash()).collect())
+        };
+        self.answer("hashes", hashes).await
+    }
+
+    async fn block(&self, hash: BlockHash, index: &Index) -> Result<ScannedBlock, SourceError> {
+        let block = |tree: &Tree, node: &mut Node| {
+            has_content(node, tree, hash)?;
+            Ok(filter::scan(&tree.block(&hash), index, node.faults.is_noisy))
+        };
+        self.answer("block", block).await
+    }
+
+    async fn mempool(&self, index: &Index) -> Result<Option<MempoolList>, SourceError> {
+        let mempool = |tree: &Tree, node: &mut Node| {
+            if let Some(tip) = node.faults.moves_to.take() {
+                node.go_to(tree, tip);
+                return Ok(None);
+            }
+            let Node {
+                tip, mempool, faults, ..
+            } = node;
+            Ok(Some(filter::list(
+                *tip,
+                mempool,
+                &faults.unfetchable,
+                index,
+                faults.is_noisy,
+            )))
+        };
+        self.answer("mempool", mempool).await
+    }
+
+    async fn wait(&self, _tip: BlockHash, span: Duration) {
+        self.clock.sleep(span).await;
+    }
+}

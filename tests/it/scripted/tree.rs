@@ -1,0 +1,289 @@
+//! Blocks and transactions. Whoever mines is held to the rules of coins: inputs exist on the branch, and
+//! nothing is spent twice on one branch.
+
+use creditd::rules::{BlockHash, Header, HeldHeader, Outpoint, Script, Txid, Work};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// One output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Out {
+    pub script: Script,
+    pub amount: u64,
+}
+
+impl Out {
+    pub fn new(script: Script, amount: u64) -> Out {
+        Out { script, amount }
+    }
+}
+
+/// A transaction.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Tx {
+    pub txid: Txid,
+    pub is_coinbase: bool,
+    pub inputs: Vec<Outpoint>,
+    pub outputs: Vec<Out>,
+}
+
+impl Tx {
+    pub fn outpoint(&self, vout: u64) -> Outpoint {
+        Outpoint {
+            txid: self.txid,
+            vout,
+        }
+    }
+
+    pub fn conflicts_with(&self, other: &Tx) -> bool {
+        self.txid != other.txid && self.inputs.iter().any(|input| other.inputs.contains(input))
+    }
+}
+
+/// A block with its place.
+#[derive(Debug)]
+pub struct Block {
+    pub held: HeldHeader,
+    pub txs: Vec<Arc<Tx>>,
+}
+
+impl Block {
+    pub fn hash(&self) -> BlockHash {
+        self.held.header.hash
+    }
+
+    pub fn height(&self) -> u64 {
+        self.held.height
+    }
+}
+
+/// What a miner pays himself: nothing of ours, some outputs, or the coinbase of another block once more.
+#[derive(Clone, Debug)]
+pub enum Coinbase {
+    Plain,
+    Pays(Vec<Out>),
+    Repeats(Arc<Tx>),
+}
+
+/// All blocks that anybody mined.
+#[derive(Debug)]
+pub struct Tree {
+    blocks: BTreeMap<BlockHash, Arc<Block>>,
+    genesis: BlockHash,
+    counter: u64,
+}
+
+/// The first bytes of transactions that no block of ours holds: coin from elsewhere, as much as anyone wants.
+const FOREIGN: [u8; 4] = [0xee; 4];
+
+pub fn work(units: u64) -> Work {
+    let mut bytes = [0; 32];
+    bytes[24..].copy_from_slice(&units.to_be_bytes());
+    Work::from_be_bytes(bytes)
+}
+
+impl Tree {
+    pub fn new(name: &str) -> Tree {
+        let hash = BlockHash(Sha256::digest(name.as_bytes()).into());
+        let header = Header {
+            hash,
+            parent: BlockHash([0; 32]),
+            time_secs: 1_700_000_000,
+            work: work(1),
+            bits: 0,
+        };
+        let held = HeldHeader {
+            height: 0,
+            header,
+            chainwork: work(1),
+        };
+        let genesis = Arc::new(Block { held, txs: vec![] });
+        Tree {
+            blocks: [(hash, genesis)].into(),
+            genesis: hash,
+            counter: 0,
+        }
+    }
+
+    pub fn genesis(&self) -> BlockHash {
+        self.genesis
+    }
+
+    pub fn block(&self, hash: &BlockHash) -> Arc<Block> {
+        self.blocks[hash].clone()
+    }
+
+    fn id(&mut self, what: &str) -> [u8; 32] {
+        self.counter += 1;
+        Sha256::digest(format!("{}:{what}:{}", self.genesis, self.counter)).into()
+    }
+
+    /// A coin from elsewhere.
+    pub fn coin(&mut self) -> Outpoint {
+        let mut id = self.id("coin");
+        id[..4].copy_from_slice(&FOREIGN);
+        Outpoint {
+            txid: Txid(id),
+            vout: 0,
+        }
+    }
+
+    /// A transaction that spends `inputs`.
+    pub fn tx(&mut self, inputs: Vec<Outpoint>, outputs: Vec<Out>) -> Arc<Tx> {
+        assert!(!inputs.is_empty() && !outputs.is_empty());
+        Arc::new(Tx {
+            txid: Txid(self.id("tx")),
+            is_coinbase: false,
+            inputs,
+            outputs,
+        })
+    }
+
+    /// A payment with a coin from elsewhere.
+    pub fn pay(&mut self, outputs: Vec<Out>) -> Arc<Tx> {
+        let coin = self.coin();
+        self.tx(vec![coin], outputs)
+    }
+
+    /// Mines a block of work 10.
+    pub fn mine(&mut self, parent: BlockHash, txs: Vec<Arc<Tx>>) -> BlockHash {
+        self.mine_with(parent, txs, Coinbase::Plain, 10)
+    }
+
+    /// Mines a block; breaks off where it would break the rules of coins.
+    pub fn mine_with(
+        &mut self,
+        parent: BlockHash,
+        txs: Vec<Arc<Tx>>,
+        coinbase: Coinbase,
+        units: u64,
+    ) -> BlockHash {
+        let below = self.block(&parent);
+        self.check(&parent, &txs);
+        let outputs = match &coinbase {
+            Coinbase::Plain | Coinbase::Repeats(_) => vec![],
+            Coinbase::Pays(outputs) => outputs.clone(),
+        };
+        let first = match coinbase {
+            Coinbase::Repeats(tx) => tx,
+            Coinbase::Plain | Coinbase::Pays(_) => Arc::new(Tx {
+                txid: Txid(self.id("coinbase")),
+                is_coinbase: true,
+                inputs: vec![],
+                outputs,
+            }),
+        };
+        let hash = BlockHash(self.id("block"));
+        let height = below.height() + 1;
+        let header = Header {
+            hash,
+            parent,
+            time_secs: 1_700_000_000 + height * 600,
+            work: work(units),
+            bits: 0,
+        };
+        let chainwork = below.held.chainwork.checked_add(work(units)).unwrap();
+        let held = HeldHeader {
+            height,
+            header,
+            chainwork,
+        };
+        let mut all = vec![first];
+        all.extend(txs);
+        self.blocks.insert(hash, Arc::new(Block { held, txs: all }));
+        hash
+    }
+
+    /// Mines `count` empty blocks and returns the last.
+    pub fn extend(&mut self, mut tip: BlockHash, count: usize) -> BlockHash {
+        for _ in 0..count {
+            tip = self.mine(tip, vec![]);
+        }
+        tip
+    }
+
+    /// The blocks from genesis to `tip`.
+    pub fn branch(&self, tip: &BlockHash) -> Vec<Arc<Block>> {
+        let mut branch = vec![self.block(tip)];
+        while let Some(below) = branch.last().and_then(|b| self.blocks.get(&b.held.header.parent)) {
+            branch.push(below.clone());
+        }
+        branch.reverse();
+        branch
+    }
+
+    pub fn is_on(&self, hash: &BlockHash, tip: &BlockHash) -> bool {
+        self.blocks.get(hash).is_some_and(|block| {
+            self.ancestor(tip, block.height())
+                .is_some_and(|found| found == *hash)
+        })
+    }
+
+    /// The block of `tip`'s branch at a height.
+    pub fn ancestor(&self, tip: &BlockHash, height: u64) -> Option<BlockHash> {
+        let mut at = self.blocks.get(tip)?;
+        while at.height() > height {
+            at = self.blocks.get(&at.held.header.parent)?;
+        }
+        (at.height() == height).then(|| at.hash())
+    }
+
+    /// The highest block that two branches share.
+    pub fn fork(&self, one: &BlockHash, other: &BlockHash) -> Arc<Block> {
+        let mut height = self.blocks[one].height().min(self.blocks[other].height());
+        loop {
+            let (a, b) = (self.ancestor(one, height), self.ancestor(other, height));
+            if a == b {
+                return self.block(&a.unwrap());
+            }
+            height -= 1;
+        }
+    }
+
+    /// What can be spent on top of `tip`, and every txid on its branch.
+    pub fn coins(&self, tip: &BlockHash) -> Coins {
+        let mut coins = Coins::default();
+        for block in self.branch(tip) {
+            block.txs.iter().for_each(|tx| coins.apply(tx));
+        }
+        coins
+    }
+
+    fn check(&self, parent: &BlockHash, txs: &[Arc<Tx>]) {
+        let mut coins = self.coins(parent);
+        for tx in txs {
+            assert!(coins.allows(tx), "{} cannot be mined here", tx.txid);
+            coins.apply(tx);
+        }
+    }
+}
+
+/// The coins of one branch.
+#[derive(Clone, Debug, Default)]
+pub struct Coins {
+    pub unspent: BTreeSet<Outpoint>,
+    pub spent: BTreeSet<Outpoint>,
+    pub txids: BTreeSet<Txid>,
+}
+
+impl Coins {
+    pub fn apply(&mut self, tx: &Tx) {
+        for input in &tx.inputs {
+            self.unspent.remove(input);
+            self.spent.insert(*input);
+        }
+        self.txids.insert(tx.txid);
+        self.unspent
+            .extend((0..tx.outputs.len() as u64).map(|vout| tx.outpoint(vout)));
+    }
+
+    /// May this transaction come next?
+    pub fn allows(&self, tx: &Tx) -> bool {
+        let is_there = |input: &Outpoint| {
+            self.unspent.contains(input)
+                || (input.txid.0.starts_with(&FOREIGN) && !self.spent.contains(input))
+        };
+        !self.txids.contains(&tx.txid) && tx.inputs.iter().all(is_there)
+    }
+}

@@ -1,0 +1,210 @@
+//! The tables as a test reads them: with its own SQL, on its own connection.
+
+use crate::naive::{Naive, Origin, Rule};
+use creditd::rules::policy::Policy;
+use creditd::rules::{Outpoint, Script, Txid};
+use rusqlite::{Connection, OpenFlags, Row};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+pub struct Tables(Connection);
+
+/// A deposit's row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DepositRow {
+    pub id: String,
+    pub state: String,
+    pub height: Option<u64>,
+    pub confirmations: Option<u32>,
+    pub due: Option<u64>,
+    pub held: Option<String>,
+    pub was_released: bool,
+    pub is_live: bool,
+    pub replaced_by: Option<Txid>,
+}
+
+fn txid(row: &Row<'_>, column: usize) -> Txid {
+    Txid(row.get::<_, [u8; 32]>(column).unwrap())
+}
+
+fn outpoint(row: &Row<'_>) -> Outpoint {
+    Outpoint {
+        txid: txid(row, 0),
+        vout: row.get::<_, i64>(1).unwrap() as u64,
+    }
+}
+
+impl Tables {
+    pub fn open(path: &Path) -> Tables {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
+        Tables(Connection::open_with_flags(path, flags).unwrap())
+    }
+
+    fn rows<T>(&self, sql: &str, read: impl Fn(&Row<'_>) -> T) -> Vec<T> {
+        let mut statement = self.0.prepare_cached(sql).unwrap();
+        let rows = statement.query_map([], |row| Ok(read(row))).unwrap();
+        rows.map(Result::unwrap).collect()
+    }
+
+    /// One number.
+    pub fn count(&self, sql: &str) -> i64 {
+        self.0.query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
+    /// The types of all events, in order.
+    pub fn events(&self) -> Vec<String> {
+        self.rows("SELECT type FROM events ORDER BY seq", |row| row.get(0).unwrap())
+    }
+
+    /// Kinds and reasons of a credit's journal entries, in order, by outpoint.
+    pub fn journal(&self, of: &Outpoint) -> Vec<String> {
+        let rows = self.rows(
+            "SELECT c.txid, c.vout, j.kind || iif(j.reason = '', '', ':' || j.reason) \
+             FROM journal j JOIN credits c ON c.id = j.credit ORDER BY j.id",
+            |row| (outpoint(row), row.get::<_, String>(2).unwrap()),
+        );
+        rows.into_iter()
+            .filter(|(at, _)| at == of)
+            .map(|(_, text)| text)
+            .collect()
+    }
+
+    pub fn rules(&self) -> Vec<Rule> {
+        self.rows(
+            "SELECT a.script, m.slug, a.kind = 'watch', m.internal, a.from_height FROM addresses a \
+             JOIN merchants m ON m.id = a.merchant",
+            |row| Rule {
+                script: Script(row.get::<_, Vec<u8>>(0).unwrap().into()),
+                merchant: row.get(1).unwrap(),
+                is_watched: row.get(2).unwrap(),
+                internal: row.get(3).unwrap(),
+                from: row.get::<_, i64>(4).unwrap() as u64,
+            },
+        )
+    }
+
+    pub fn deposits(&self) -> BTreeMap<Outpoint, DepositRow> {
+        let rows = self.rows(
+            "SELECT t.txid, o.vout, d.dep_id, d.state, d.height, d.confirmations, d.due_height, \
+             d.held_reason, \
+             EXISTS (SELECT 1 FROM audit WHERE output = d.output AND action = 'release'), \
+             (SELECT count(*) FROM journal j JOIN credits c ON c.id = j.credit WHERE c.output = d.output) % \
+             2, \
+             t.replaced_by \
+             FROM deposits d JOIN outputs o ON o.id = d.output JOIN txs t ON t.id = o.tx",
+            |row| {
+                let deposit = DepositRow {
+                    id: row.get(2).unwrap(),
+                    state: row.get(3).unwrap(),
+                    height: row.get::<_, Option<i64>>(4).unwrap().map(|h| h as u64),
+                    confirmations: row.get(5).unwrap(),
+                    due: row.get::<_, Option<i64>>(6).unwrap().map(|h| h as u64),
+                    held: row.get(7).unwrap(),
+                    was_released: row.get(8).unwrap(),
+                    is_live: row.get(9).unwrap(),
+                    replaced_by: row.get::<_, Option<[u8; 32]>>(10).unwrap().map(Txid),
+                };
+                (outpoint(row), deposit)
+            },
+        );
+        rows.into_iter().collect()
+    }
+
+    pub fn deposit(&self, of: &Outpoint) -> DepositRow {
+        let all = self.deposits();
+        all.get(of).unwrap_or_else(|| panic!("no deposit {of}")).clone()
+    }
+
+    pub fn state(&self, of: &Outpoint) -> String {
+        self.deposits()
+            .get(of)
+            .map_or("absent".into(), |d| d.state.clone())
+    }
+
+    /// What of the tables is not as the naive scan says.
+    pub fn differences(&self, naive: &Naive, policy: &Policy) -> Vec<String> {
+        let mut wrong = self.output_differences(naive);
+        let deposits = self.deposits();
+        let due = naive.due_now(policy);
+        for (outpoint, output) in &naive.outputs {
+            let Some(starts_held) = output.deposit else {
+                let found = deposits.get(outpoint).filter(|deposit| deposit.held.is_none());
+                wrong.extend(found.map(|d| format!("{outpoint} is {}, and is no payment", d.state)));
+                continue;
+            };
+            let Some(deposit) = deposits.get(outpoint) else {
+                wrong.push(format!("{outpoint} is a payment without a deposit"));
+                continue;
+            };
+            if deposit.height != Some(output.height) {
+                wrong.push(format!("{outpoint} is in block {}: {deposit:?}", output.height));
+            }
+            if starts_held && deposit.held.is_none() && !deposit.was_released {
+                wrong.push(format!("{outpoint} was to be held: {deposit:?}"));
+            }
+            if due.contains(outpoint) && deposit.held.is_none() && !deposit.is_live {
+                wrong.push(format!("{outpoint} was to be credited: {deposit:?}"));
+            }
+            let needs = (naive.confirmations(output, policy), naive.due(output, policy));
+            if deposit.state == "confirming"
+                && (deposit.confirmations, deposit.due) != (Some(needs.0), Some(needs.1))
+            {
+                wrong.push(format!("{outpoint} needs {needs:?}: {deposit:?}"));
+            }
+        }
+        for (outpoint, deposit) in &deposits {
+            let is_mined = naive.outputs.contains_key(outpoint);
+            if !is_mined && (deposit.height.is_some() || deposit.is_live) {
+                wrong.push(format!("{outpoint} is in no block: {deposit:?}"));
+            }
+            if naive.seen.contains(outpoint) != (deposit.state == "seen") {
+                wrong.push(format!("{outpoint}, in the mempool: {}: {deposit:?}", !is_mined));
+            }
+        }
+        wrong
+    }
+
+    fn output_differences(&self, naive: &Naive) -> Vec<String> {
+        let sql = "SELECT t.txid, i.height FROM inclusions i JOIN txs t ON t.id = i.tx";
+        let inclusions: BTreeSet<(Txid, u64)> = self
+            .rows(sql, |row| (txid(row, 0), row.get::<_, i64>(1).unwrap() as u64))
+            .into_iter()
+            .collect();
+        let mut wrong: Vec<String> = inclusions
+            .symmetric_difference(&naive.inclusions)
+            .map(|(txid, height)| format!("inclusion of {txid} at {height}"))
+            .collect();
+        let rows = self.rows(
+            "SELECT t.txid, o.vout, o.amount, o.origin, o.spent_by, o.spent_height FROM outputs o \
+             JOIN txs t ON t.id = o.tx WHERE EXISTS (SELECT 1 FROM inclusions WHERE tx = t.id)",
+            |row| {
+                let spent = row
+                    .get::<_, Option<i64>>(5)
+                    .unwrap()
+                    .map(|height| (txid(row, 4), height as u64));
+                let (amount, origin): (String, String) = (row.get(2).unwrap(), row.get(3).unwrap());
+                (outpoint(row), (amount, origin, spent))
+            },
+        );
+        let found: BTreeMap<_, _> = rows.into_iter().collect();
+        let expected = naive.outputs.iter().map(|(outpoint, output)| {
+            let origin = match output.origin {
+                Origin::External => "external",
+                Origin::Mixed => "mixed",
+                Origin::Internal => "internal",
+            };
+            (
+                *outpoint,
+                (output.amount.to_string(), origin.to_owned(), output.spent),
+            )
+        });
+        let expected: BTreeMap<_, _> = expected.collect();
+        for outpoint in found.keys().chain(expected.keys()).collect::<BTreeSet<_>>() {
+            let (is, must) = (found.get(outpoint), expected.get(outpoint));
+            if is != must {
+                wrong.push(format!("output {outpoint} is {is:?}, must be {must:?}"));
+            }
+        }
+        wrong
+    }
+}
