@@ -28,6 +28,10 @@ impl<S: ChainSource> Follower<S> {
     /// Connects what the node has above our tip. While one batch is committed the next one is fetched. True
     /// when anything was connected.
     pub(super) async fn catch_up(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<bool, Trouble> {
+        if self.connected_since_load >= RELOAD_BLOCKS {
+            // Here, where no fetched block waits for its commit: the database knows nothing of those yet.
+            self.reload_outpoints(Some(tip)).await?;
+        }
         let hashes = self.source.hashes(tip.height + 1, HASHES).await?;
         let mut from = *tip;
         let mut rest = hashes.as_slice();
@@ -40,13 +44,13 @@ impl<S: ChainSource> Follower<S> {
             let next = if run.failure.is_none() {
                 let fetch = fetch(&self.source, &self.clock, &mut self.index, last, &mut rest);
                 let (committed, next) = tokio::join!(biased; commit, fetch);
-                if !self.settle(committed?, connects).await? {
+                if !self.settle(committed?, connects) {
                     return Ok(true);
                 }
                 next
             } else {
                 // What came before the failure is whole and counts.
-                self.settle(commit.await?, connects).await?;
+                self.settle(commit.await?, connects);
                 Run {
                     blocks: Vec::new(),
                     last,
@@ -103,7 +107,7 @@ impl<S: ChainSource> Follower<S> {
         let connects = blocks.len() as u64;
         let step = self.step_of(*tip, Some(fork_height), blocks, node);
         let committed = commit(self.store.clone(), step, self.terms.clone()).await?;
-        self.settle(committed, connects).await?;
+        self.settle(committed, connects);
         Ok(true)
     }
 
@@ -111,7 +115,7 @@ impl<S: ChainSource> Follower<S> {
     pub(super) async fn credit_now(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<(), Trouble> {
         let step = self.step_of(*tip, None, Vec::new(), node);
         let committed = commit(self.store.clone(), step, self.terms.clone()).await?;
-        self.settle(committed, 0).await?;
+        self.settle(committed, 0);
         Ok(())
     }
 
@@ -133,14 +137,14 @@ impl<S: ChainSource> Follower<S> {
 
     /// Takes a commit's outcome into the index. False when rules were added since the blocks were filtered:
     /// nothing was written, and the blocks are fetched again.
-    async fn settle(&mut self, advanced: Advanced, connects: u64) -> Result<bool, StoreError> {
+    fn settle(&mut self, advanced: Advanced, connects: u64) -> bool {
         let Advanced::Done {
             tip,
             outpoints,
             credited,
         } = advanced
         else {
-            return Ok(false);
+            return false;
         };
         if connects > 0 {
             let (alias, height) = (&self.settings.chain.alias, tip.height);
@@ -153,10 +157,7 @@ impl<S: ChainSource> Follower<S> {
             .iter()
             .for_each(|outpoint| self.index.add_outpoint(outpoint));
         self.connected_since_load += connects;
-        if self.connected_since_load >= RELOAD_BLOCKS {
-            self.reload_outpoints(Some(&tip)).await?;
-        }
-        Ok(true)
+        true
     }
 
     /// Names the range of heights that a node cannot give.
