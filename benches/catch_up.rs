@@ -1,0 +1,170 @@
+//! Catch-up through a real node: blocks per second of creditd, against the least that could read the same
+//! blocks. `cargo bench --bench catch_up`; see docs/speed.md.
+
+// A bench stops at the first surprise, and a ratio is not money.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::float_arithmetic)]
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+mod support;
+
+use std::path::Path;
+use std::time::Duration;
+
+use bitcoincore_rpc::bitcoin::Block;
+use bitcoincore_rpc::bitcoin::consensus::encode::deserialize;
+use common::node::RegtestNode;
+use creditd::chain::bitcoin::{BitcoinConfig, BitcoinSource, Network};
+use creditd::chain::rpc::Auth;
+use creditd::clock::Clock;
+use creditd::egress::HttpDial;
+use creditd::follow::{Follower, Settings, Start};
+use creditd::index::{self, Index};
+use creditd::rules::ListVersion;
+use creditd::rules::policy::{Policy, Tier};
+use creditd::store::{Database, OpenMode, Store, Terms};
+use support::addresses::{self, INSTANCE};
+use support::chain::{self, Plan};
+use support::table::{Table, Target, best, per_second, quotient};
+use support::timed;
+use support::wire::Wire;
+
+const PLAN: Plan = Plan {
+    blocks: 200,
+    txs: 6_000,
+    paid: 20,
+    watched: 1_000_000,
+};
+
+/// Each way is run so often, in turns.
+const ROUNDS: usize = 3;
+
+const CONFIRMATIONS: u32 = 6;
+
+fn main() {
+    let node = chain::node(&PLAN, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let template = folder.path().join("template.db");
+    addresses::seed(&template, PLAN.watched);
+    let index = index();
+    let hashes: Vec<String> = (PLAN.first_height()..=PLAN.tip_height())
+        .map(|height| node.block_hash(height))
+        .collect();
+    let (mut bare_rest, mut our_rest, mut bare_hex, mut our_hex) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        bare_rest.push(timed(|| read_rest(&node, &hashes, &index)).0);
+        our_rest.push(follow(&node, &template, true));
+        bare_hex.push(timed(|| read_hex(&node, &hashes)).0);
+        our_hex.push(follow(&node, &template, false));
+    }
+    let mut table = Table::new("blocks/s");
+    let mut compare = |what: [&str; 2], bare: &[Duration], ours: &[Duration]| {
+        let (bare, ours) = (best(bare), best(ours));
+        let figure = |span| format!("{:.1}", per_second(PLAN.blocks, span));
+        table.figure(what[0], figure(bare));
+        table.ratio(what[1], figure(ours), quotient(bare, ours), Target::AtLeast(0.8));
+    };
+    let bare = "REST, one after the other: fetch, decode, match";
+    compare([bare, "REST, creditd"], &bare_rest, &our_rest);
+    let bare = "RPC, one after the other: fetch hex, throw away";
+    compare([bare, "RPC, creditd"], &bare_hex, &our_hex);
+    table.print(&format!(
+        "catch-up: {} blocks of {} transactions, {} watched addresses, {} payments a block, best of {ROUNDS}",
+        PLAN.blocks, PLAN.txs, PLAN.watched, PLAN.paid
+    ));
+}
+
+/// The same short hashes as the daemon's.
+fn index() -> Index {
+    let mut index = Index::default();
+    index.reserve_scripts(PLAN.watched as usize);
+    let shorts = (0..PLAN.watched).map(|n| index::short(&addresses::watched(n).0));
+    index.add_scripts(shorts, ListVersion(1));
+    index
+}
+
+fn read_rest(node: &RegtestNode, hashes: &[String], index: &Index) {
+    let mut wire = Wire::connect(node);
+    let mut hits = 0;
+    for hash in hashes {
+        let block: Block = deserialize(wire.get(&format!("/rest/block/{hash}.bin"))).unwrap();
+        let outputs = block.txdata.iter().flat_map(|tx| &tx.output);
+        hits += outputs
+            .filter(|output| index.may_hold_script(index::short(output.script_pubkey.as_bytes())))
+            .count();
+    }
+    assert_eq!(hits, (PLAN.blocks * PLAN.paid) as usize);
+}
+
+fn read_hex(node: &RegtestNode, hashes: &[String]) {
+    let mut wire = Wire::connect(node);
+    let mut bytes = 0;
+    for hash in hashes {
+        let question = format!(r#"{{"id":1,"method":"getblock","params":["{hash}",0]}}"#);
+        bytes += wire.post(&question).len();
+    }
+    assert!(bytes > hashes.len() * PLAN.txs as usize * 200);
+}
+
+/// The daemon's own loop on a fresh copy of the database, from its first block to the tip.
+fn follow(node: &RegtestNode, template: &Path, may_use_rest: bool) -> Duration {
+    let folder = tempfile::tempdir().unwrap();
+    let path = addresses::copy(template, folder.path(), "ledger.db");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let auth = Auth::Cookie(node.cookie_file());
+    let mut config = BitcoinConfig::new(node.url(), auth, Network::Regtest);
+    config.instance = Some(INSTANCE.to_owned());
+    config.may_use_rest = may_use_rest;
+    let clock = Clock::real();
+    let took = runtime.block_on(runtime.spawn(async move {
+        let source = BitcoinSource::new(config, HttpDial::new(), clock);
+        let database = Database::open(&path, OpenMode::Daemon).unwrap();
+        let store = Store::threaded(database, clock).unwrap();
+        let opening = Follower::open(source, store.clone(), clock, settings()).await;
+        let mut follower = opening.unwrap();
+        // The first round asks who the node is and sets the cursor.
+        follower.step().await.unwrap();
+        let began = clock.instant();
+        while height(&store).await < PLAN.tip_height() {
+            follower.step().await.unwrap();
+        }
+        let took = began.elapsed();
+        store.close().await.unwrap();
+        took
+    }));
+    let conn = rusqlite::Connection::open(folder.path().join("ledger.db")).unwrap();
+    let count = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, u32>(0)).unwrap();
+    assert_eq!(count("SELECT count(*) FROM deposits"), PLAN.blocks * PLAN.paid);
+    let due = (PLAN.blocks + 1 - CONFIRMATIONS) * PLAN.paid;
+    assert_eq!(count("SELECT count(*) FROM credits"), due);
+    took.unwrap()
+}
+
+async fn height(store: &Store) -> u64 {
+    let chains = store.read(|tx| tx.chains()).await.unwrap();
+    chains[0].cursor.map_or(0, |cursor| cursor.height)
+}
+
+fn settings() -> Settings {
+    let tier = Tier {
+        below: None,
+        confirmations: CONFIRMATIONS,
+    };
+    Settings {
+        chain: addresses::new_chain(),
+        start: Start::Height(PLAN.first_height()),
+        terms: Terms {
+            policy: Policy::new(&[tier]).unwrap(),
+            reorg_window: 144,
+            evict_after_ms: 600_000,
+        },
+        poll: Duration::from_secs(1),
+        mempool: Duration::from_secs(2),
+        tip_age_max: None,
+    }
+}

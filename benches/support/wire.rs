@@ -1,0 +1,60 @@
+//! The least that speaks HTTP with a node: one kept-alive connection, blocking reads into one buffer.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+
+use crate::common::http;
+use crate::common::node::RegtestNode;
+
+pub struct Wire {
+    stream: BufReader<TcpStream>,
+    authorization: String,
+    body: Vec<u8>,
+}
+
+impl Wire {
+    pub fn connect(node: &RegtestNode) -> Self {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, node.rpc_port())).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self {
+            stream: BufReader::with_capacity(1 << 18, stream),
+            authorization: http::basic(&std::fs::read_to_string(node.cookie_file()).unwrap()),
+            body: Vec::new(),
+        }
+    }
+
+    /// The body of a reply with status 200.
+    pub fn get(&mut self, path: &str) -> &[u8] {
+        let question = format!("GET {path} HTTP/1.1\r\nHost: node\r\n\r\n");
+        self.ask(question.as_bytes())
+    }
+
+    /// The same of a JSON-RPC question.
+    pub fn post(&mut self, json: &str) -> &[u8] {
+        let question = format!(
+            "POST / HTTP/1.1\r\nHost: node\r\nAuthorization: {}\r\nContent-Length: {}\r\n\r\n{json}",
+            self.authorization,
+            json.len()
+        );
+        self.ask(question.as_bytes())
+    }
+
+    fn ask(&mut self, question: &[u8]) -> &[u8] {
+        self.stream.get_mut().write_all(question).unwrap();
+        let mut line = String::new();
+        self.stream.read_line(&mut line).unwrap();
+        assert!(line.starts_with("HTTP/1.1 200"), "{line}");
+        let mut length = None;
+        while line.trim() != "" {
+            line.clear();
+            self.stream.read_line(&mut line).unwrap();
+            let (name, value) = line.split_once(':').unwrap_or_default();
+            if name.eq_ignore_ascii_case("content-length") {
+                length = value.trim().parse().ok();
+            }
+        }
+        self.body.resize(length.expect("a length"), 0);
+        self.stream.read_exact(&mut self.body).unwrap();
+        &self.body
+    }
+}
