@@ -10,7 +10,7 @@ use crate::address;
 use crate::config::{BitcoinChain, Config};
 use crate::rules::state::State;
 use crate::rules::{Outpoint, Txid, ids};
-use crate::store::{Backfill, ChainKey, Database, Deposit};
+use crate::store::{Backfill, ChainKey, Database, Deposit, StoreError};
 use anyhow::Context as _;
 use serde::Serialize;
 
@@ -75,6 +75,7 @@ pub(super) fn rescan(
     let (key, lowered) = {
         let database = open::reader(config)?;
         let key = known_chain(&database, chain)?;
+        check_rescan(&database, key, from, &backfill)?;
         (key, database.read(|tx| tx.backfill_count(key, &backfill, from))?)
     };
     let rules = match lowered {
@@ -85,11 +86,37 @@ pub(super) fn rescan(
     let text = format!("read {} again from height {from}{rules}", chain.alias);
     act(out, "rescan", repair, text, Vec::new(), || {
         let mut database = open::writer(config)?;
-        database.write(open::now_ms(), |tx| {
-            tx.ask_rescan(key, from, &backfill, &repair.reason)
+        let is_new = database.write(open::now_ms(), |tx| {
+            let known = tx.rescans(key)?;
+            let asked = tx.ask_rescan(key, from, &backfill, &repair.reason)?;
+            Ok(known.iter().all(|known| known.id != asked.id))
         })?;
-        Ok(true)
+        Ok(is_new || lowered > 0)
     })
+}
+
+/// What would be refused with `--apply` is refused without it too.
+fn check_rescan(database: &Database, chain: ChainKey, from: u64, backfill: &Backfill) -> anyhow::Result<()> {
+    let (row, is_watched) = database.read(|tx| {
+        let is_watched = match backfill {
+            Backfill::Script(script) => tx.address(chain, script)?.is_some(),
+            Backfill::Nothing | Backfill::All => true,
+        };
+        Ok((tx.chain_by_key(chain)?, is_watched))
+    })?;
+    let alias = &row.alias;
+    let problem = match row.cursor {
+        None => format!("{alias} has not been followed yet: there is nothing to rescan"),
+        Some(tip) if from > tip.height => {
+            format!(
+                "height {from} is above the tip of {alias} at {}: it is read anyway",
+                tip.height
+            )
+        }
+        Some(_) if !is_watched => "this address is not watched: add it first".to_owned(),
+        Some(_) => return Ok(()),
+    };
+    Err(Problem(problem).into())
 }
 
 fn read_backfill(chain: &BitcoinChain, backfill: Option<&str>) -> anyhow::Result<Backfill> {
@@ -114,6 +141,13 @@ pub(super) fn accept_reorg(
         let database = open::reader(config)?;
         let key = known_chain(&database, chain)?;
         database.read(|tx| {
+            if let Some(asked) = tx.asked_reanchor(key)?.filter(|asked| asked.fork_height != fork) {
+                let height = asked.fork_height;
+                return Err(StoreError::Refused(format!(
+                    "going back to height {height} is asked for \
+                 already"
+                )));
+            }
             let point = tx.reanchor_point(key, fork)?;
             let chains = Chains::read(tx)?;
             let above = tx.deposits_above(key, fork)?;
@@ -137,8 +171,11 @@ pub(super) fn accept_reorg(
     );
     act(out, "accept-reorg", repair, text, shown, || {
         let mut database = open::writer(config)?;
-        database.write(open::now_ms(), |tx| tx.ask_reanchor(key, fork, &repair.reason))?;
-        Ok(true)
+        Ok(database.write(open::now_ms(), |tx| {
+            let is_new = tx.asked_reanchor(key)?.is_none();
+            tx.ask_reanchor(key, fork, &repair.reason)?;
+            Ok(is_new)
+        })?)
     })
 }
 

@@ -189,17 +189,30 @@ fn a_deep_reorg_is_shown_before_it_is_accepted() {
         sample.files.json(&["chain", "status"])["chains"][0]["reanchor_to"],
         json!(100)
     );
-    sample.files.json(&apply);
-    let output = sample.files.cli(&[
-        "chain",
-        "accept-reorg",
-        "--fork",
-        "101",
-        "--reason",
-        "x",
-        "--apply",
-    ]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(sample.files.json(&apply)["outcome"], json!("nothing"));
+    let other = ["chain", "accept-reorg", "--fork", "101", "--reason", "x"];
+    assert_eq!(sample.files.cli(&other).status.code(), Some(1), "dry or not");
+}
+
+#[test]
+fn a_rescan_that_cannot_be_is_refused_dry_or_not() {
+    let sample = Sample::filled();
+    for (args, text) in [
+        (&["--from", "106"][..], "height 106 is above"),
+        (
+            &["--from", "5", "--backfill", "bcrt1pfeesnyr2tx"],
+            "this address is not watched",
+        ),
+    ] {
+        for more in [&[][..], &["--apply"]] {
+            let output = sample
+                .files
+                .cli(&[&["rescan", "--reason", "x"], args, more].concat());
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{stderr}");
+            assert!(stderr.contains(text), "{stderr}");
+        }
+    }
 }
 
 #[test]
@@ -221,6 +234,7 @@ fn a_rescan_names_what_would_count_from_there() {
     );
     let apply = [&rescan[..], &["--apply"]].concat();
     assert_eq!(sample.files.json(&apply)["outcome"], json!("done"));
+    assert_eq!(sample.files.json(&apply)["outcome"], json!("nothing"));
     let status = sample.files.json(&["chain", "status"]);
     assert_eq!(
         status["chains"][0]["rescans"].as_array().unwrap().len(),

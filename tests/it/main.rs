@@ -33,3 +33,4 @@ mod scripted;
 mod store_open;
 mod stub;
 mod tables;
+mod telemetry;
