@@ -111,14 +111,12 @@ impl Cause {
     }
 }
 
-pub(super) const DEPOSIT_SELECT: &str = "SELECT d.output, o.tx, d.chain, d.dep_id, t.txid, o.vout, a.script, m.slug, \
- d.merchant, \
-     a.reference, d.asset, s.caip, s.symbol, s.decimals, o.amount, o.origin, t.is_coinbase, d.state, \
-     d.height, \
-     d.confirmations, d.due_height, d.held_reason, t.replaced_by, d.first_seen_at \
-     FROM deposits d JOIN outputs o ON o.id = d.output JOIN txs t ON t.id = o.tx JOIN addresses a ON a.id = \
-     o.address \
-     JOIN merchants m ON m.id = d.merchant JOIN assets s ON s.id = d.asset";
+pub(super) const DEPOSIT_SELECT: &str = "SELECT d.output, o.tx, d.chain, d.dep_id, t.txid, o.vout, \
+     a.script, m.slug, d.merchant, a.reference, d.asset, s.caip, s.symbol, s.decimals, o.amount, \
+     o.origin, t.is_coinbase, d.state, d.height, d.confirmations, d.due_height, d.held_reason, \
+     t.replaced_by, d.first_seen_at FROM deposits d JOIN outputs o ON o.id = d.output JOIN txs t ON \
+     t.id = o.tx JOIN addresses a ON a.id = o.address JOIN merchants m ON m.id = d.merchant JOIN assets \
+     s ON s.id = d.asset";
 
 fn deposit_row(row: &Row<'_>) -> Result<Deposit, StoreError> {
     Ok(Deposit {
