@@ -10,7 +10,7 @@ use super::{StoreError, WriteTx};
 use crate::index;
 use crate::rules::policy::{self, Policy};
 use crate::rules::state::Fact;
-use crate::rules::{Amount, CandidateTx, HeldHeader, ListVersion, Outpoint, ScannedBlock, Script, Txid};
+use crate::rules::{Amount, CandidateTx, HeldHeader, ListVersion, Outpoint, ScannedBlock, Script};
 use rusqlite::params;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -240,31 +240,6 @@ impl WriteTx<'_> {
         Ok(())
     }
 
-    /// Whatever stored transaction in no block conflicts with this one is replaced by it. Those whose block
-    /// has just been disconnected only get the mark: what becomes of them is decided after the last connect.
-    pub(super) fn replace_conflicts(
-        &mut self,
-        chain: ChainKey,
-        candidate: &CandidateTx,
-        held: Option<&HeldHeader>,
-        left: &BTreeMap<i64, HeldHeader>,
-    ) -> Result<(), StoreError> {
-        for loser in self.conflicts_of(chain, &candidate.txid, &candidate.inputs)? {
-            if !self.mark_replaced(loser, &candidate.txid)? || left.contains_key(&loser) {
-                continue;
-            }
-            let words = format!("{} spends an input of it or of an ancestor", candidate.txid);
-            let cause = match held {
-                Some(held) => Cause::block(held.height, held.header.hash, words),
-                None => Cause::other(words),
-            };
-            for mut deposit in self.deposits_of_tx(loser)? {
-                self.move_deposit(&mut deposit, Fact::Conflicted, None, &cause)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Moves the deposits of one block to `confirming`. How deep they must be follows from the sum of each
     /// merchant's deposits in that block, so the sums come first.
     pub(super) fn confirm(
@@ -370,12 +345,6 @@ impl WriteTx<'_> {
             .map(|deposit| Made { deposit, hold: None })
             .collect();
         self.confirm(&held, made, terms)
-    }
-
-    fn replaced_by(&self, tx: i64) -> Result<Option<Txid>, StoreError> {
-        let by: Option<Option<Txid>> =
-            super::chains::one(self.conn(), "SELECT replaced_by FROM txs WHERE id = ?1", [tx])?;
-        Ok(by.flatten())
     }
 
     /// Credits what is due at the tip: everything uncredited whose due height was reached, however long ago.

@@ -11,6 +11,7 @@ mod backup;
 mod chains;
 mod checks;
 mod codec;
+mod conflicts;
 mod counters;
 mod credits;
 mod database;

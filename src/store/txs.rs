@@ -7,7 +7,6 @@ use super::deposits::{Deposit, HELD_INTERNAL, HELD_OWN_INPUTS};
 use super::{StoreError, WriteTx};
 use crate::rules::{Ancestor, CandidateOutput, CandidateTx, ChainId, Outpoint, Prevout, Script, Txid, ids};
 use rusqlite::{OptionalExtension, params};
-use std::collections::BTreeSet;
 
 /// A rule that a candidate's output hit, checked in the table.
 pub(super) struct Matched<'a> {
@@ -317,62 +316,6 @@ impl WriteTx<'_> {
             ])?;
         }
         Ok(())
-    }
-
-    /// Stored transactions in no block that spend one of these outpoints, and whatever descends from them:
-    /// all of them are replaced by `by`. In the order in which they were stored.
-    pub(super) fn conflicts_of(
-        &self,
-        chain: ChainKey,
-        by: &Txid,
-        spends: &[Prevout],
-    ) -> Result<BTreeSet<i64>, StoreError> {
-        let mut losers = BTreeSet::new();
-        let mut work: Vec<i64> = Vec::new();
-        for spent in spends {
-            self.push_spenders(chain, &spent.txid, Some(int(spent.vout)?), &mut work)?;
-        }
-        let winner = self.find_tx(chain, by)?;
-        while let Some(tx) = work.pop() {
-            if winner == Some(tx) || self.is_included(tx)? || !losers.insert(tx) {
-                continue;
-            }
-            let txid: Option<Txid> = one(self.conn(), "SELECT txid FROM txs WHERE id = ?1", [tx])?;
-            if let Some(txid) = txid {
-                self.push_spenders(chain, &txid, None, &mut work)?;
-            }
-        }
-        Ok(losers)
-    }
-
-    fn push_spenders(
-        &self,
-        chain: ChainKey,
-        txid: &Txid,
-        vout: Option<i64>,
-        into: &mut Vec<i64>,
-    ) -> Result<(), StoreError> {
-        let mut statement = self.conn().prepare_cached(
-            "SELECT i.tx FROM inputs i JOIN txs t ON t.id = i.tx \
-             WHERE i.prev_txid = ?1 AND (?2 IS NULL OR i.prev_vout = ?2) AND t.chain = ?3",
-        )?;
-        let mut rows = statement.query(params![txid, vout, chain.0])?;
-        while let Some(row) = rows.next()? {
-            into.push(row.get(0)?);
-        }
-        Ok(())
-    }
-
-    /// Marks a transaction as replaced; false when that was known already.
-    pub(super) fn mark_replaced(&mut self, tx: i64, by: &Txid) -> Result<bool, StoreError> {
-        let changed = self
-            .conn()
-            .prepare_cached(
-                "UPDATE txs SET replaced_by = ?2, is_listed = 0, absent_since = NULL \
-                 WHERE id = ?1 AND (replaced_by IS NULL OR replaced_by <> ?2)",
-            )?
-            .execute(params![tx, by])?;
-        Ok(changed == 1)
     }
 
     /// The height of the highest best-chain block that holds a transaction.
