@@ -20,17 +20,29 @@ impl WriteTx<'_> {
         left: &BTreeMap<i64, HeldHeader>,
     ) -> Result<(), StoreError> {
         for loser in self.conflicts_of(chain, &candidate.txid, &candidate.inputs)? {
-            if !self.mark_replaced(loser, &candidate.txid)? || left.contains_key(&loser) {
-                continue;
-            }
-            let words = format!("{} spends an input of it or of an ancestor", candidate.txid);
-            let cause = match held {
-                Some(held) => Cause::block(held.height, held.header.hash, words),
-                None => Cause::other(words),
-            };
-            for mut deposit in self.deposits_of_tx(loser)? {
-                self.move_deposit(&mut deposit, Fact::Conflicted, None, &cause)?;
-            }
+            self.replace(loser, &candidate.txid, held, left.contains_key(&loser))?;
+        }
+        Ok(())
+    }
+
+    /// Marks a loser as replaced, and moves its deposits unless its block has just been disconnected.
+    pub(super) fn replace(
+        &mut self,
+        loser: i64,
+        by: &Txid,
+        held: Option<&HeldHeader>,
+        is_left: bool,
+    ) -> Result<(), StoreError> {
+        if !self.mark_replaced(loser, by)? || is_left {
+            return Ok(());
+        }
+        let words = format!("{by} spends an input of it or of an ancestor");
+        let cause = match held {
+            Some(held) => Cause::block(held.height, held.header.hash, words),
+            None => Cause::other(words),
+        };
+        for mut deposit in self.deposits_of_tx(loser)? {
+            self.move_deposit(&mut deposit, Fact::Conflicted, None, &cause)?;
         }
         Ok(())
     }

@@ -9,7 +9,6 @@ use super::{StoreError, WriteTx};
 use crate::rules::state::Fact;
 use crate::rules::{CandidateTx, MempoolList, Outpoint, Txid};
 use rusqlite::{OptionalExtension, params};
-use std::collections::BTreeMap;
 
 /// The longest gap between two applied lists that counts as time under observation: what happened in a longer
 /// one, while nobody looked, evicts nothing.
@@ -140,11 +139,11 @@ impl WriteTx<'_> {
                 .conn()
                 .prepare_cached("SELECT txid, replaced_by FROM txs WHERE id = ?1")?
                 .query_row([loser], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            if list.listed.contains(&txid) || by.is_some_and(|by| list.listed.contains(&by)) {
-                return Ok(());
+            if !list.listed.contains(&txid) && by.is_none_or(|by| !list.listed.contains(&by)) {
+                self.replace(loser, &candidate.txid, None, false)?;
             }
         }
-        self.replace_conflicts(chain, candidate, None, &BTreeMap::new())
+        Ok(())
     }
 
     /// Starts the absence of those that were listed and are not any more.
