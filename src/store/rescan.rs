@@ -5,12 +5,12 @@
 use super::advance::Terms;
 use super::chains::{ChainKey, one};
 use super::codec::{int, uint};
+use super::deposits::Cause;
 use super::staged;
 use super::txs::{Context, Made};
 use super::{ReadTx, StoreError, WriteTx};
 use crate::rules::{BlockHash, CandidateTx, HeldHeader, Outpoint, ScannedBlock, Script};
 use rusqlite::params;
-use std::collections::BTreeMap;
 
 /// A rescan under way or done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -410,17 +410,26 @@ impl WriteTx<'_> {
                 if recorded.new_outputs > 0 || !was_here {
                     self.include_tx(at.chain, recorded.tx, held.height)?;
                 }
-                if self.included_at(recorded.tx)? == Some(held.height) {
-                    fresh.extend(
-                        recorded
-                            .made
-                            .into_iter()
-                            .filter(|made| made.deposit.height != Some(held.height)),
-                    );
+                let is_here = self.included_at(recorded.tx)? == Some(held.height);
+                for mut made in recorded.made.into_iter().filter(|_| is_here) {
+                    match made.hold {
+                        Some(reason) if made.deposit.height == Some(held.height) => {
+                            let words = format!("block {} shows that it spends own coin", held.header.hash);
+                            let cause = Cause::block(held.height, held.header.hash, words);
+                            self.hold_deposit(&mut made.deposit, reason, &cause)?;
+                        }
+                        None if made.deposit.height == Some(held.height) => {}
+                        Some(_) | None => fresh.push(made),
+                    }
                 }
             }
             self.note_spends(at.chain, candidate, Some(held.height))?;
-            self.replace_conflicts(at.chain, candidate, Some(held), &BTreeMap::new())?;
+            // Whoever is replaced already was told so when it happened: reading the block again is no news.
+            for loser in self.conflicts_of(at.chain, &candidate.txid, &candidate.inputs)? {
+                if self.replaced_by(loser)?.is_none() {
+                    self.replace(loser, &candidate.txid, Some(held), false)?;
+                }
+            }
         }
         if !fresh.is_empty() {
             self.confirm(held, fresh, terms)?;

@@ -5,8 +5,12 @@ use super::chains::{ChainKey, one};
 use super::codec::{int, uint};
 use super::deposits::{Deposit, HELD_INTERNAL, HELD_OWN_INPUTS};
 use super::{StoreError, WriteTx};
+use crate::rules::state::State;
 use crate::rules::{Ancestor, CandidateOutput, CandidateTx, ChainId, Outpoint, Prevout, Script, Txid, ids};
 use rusqlite::{OptionalExtension, params};
+
+/// The origin of a payment that spends nothing of its merchant's.
+const EXTERNAL: &str = "external";
 
 /// A rule that a candidate's output hit, checked in the table.
 pub(super) struct Matched<'a> {
@@ -150,8 +154,9 @@ impl WriteTx<'_> {
                 if let Some(new) = self.new_deposit(at, tx, output, hit, candidate)? {
                     made.push(new);
                 }
-            } else if let Some(deposit) = self.deposit_of_output(output)? {
-                made.push(Made { deposit, hold: None });
+            } else if let Some(mut deposit) = self.deposit_of_output(output)? {
+                let hold = self.reconsider_origin(at, &mut deposit, hit, candidate)?;
+                made.push(Made { deposit, hold });
             }
         }
         Ok(Recorded {
@@ -238,9 +243,37 @@ impl WriteTx<'_> {
             ours += usize::from(is_ours.is_some());
         }
         Ok(match ours {
-            0 => "external",
+            0 => EXTERNAL,
             all if all == candidate.inputs.len() => "internal",
             _ => "mixed",
+        })
+    }
+
+    /// A payment that looked like money from outside may spend coin of ours that was not known when it was
+    /// first met (its parent could not be fetched, or its rule is younger). What is not credited yet is held
+    /// then; a credit stands as it was justified.
+    fn reconsider_origin(
+        &mut self,
+        at: &Context,
+        deposit: &mut Deposit,
+        hit: &Matched<'_>,
+        candidate: &CandidateTx,
+    ) -> Result<Option<&'static str>, StoreError> {
+        if deposit.origin != EXTERNAL || deposit.state == Some(State::Credited) {
+            return Ok(None);
+        }
+        let origin = self.origin(at.chain, candidate, hit.address.merchant)?;
+        if origin == EXTERNAL {
+            return Ok(None);
+        }
+        self.conn()
+            .prepare_cached("UPDATE outputs SET origin = ?2 WHERE id = ?1")?
+            .execute(params![deposit.output, origin])?;
+        origin.clone_into(&mut deposit.origin);
+        Ok(match (origin, hit.address.internal.as_str()) {
+            ("internal", "credit") => None,
+            ("internal", _) => Some(HELD_INTERNAL),
+            _ => Some(HELD_OWN_INPUTS),
         })
     }
 
@@ -256,7 +289,7 @@ impl WriteTx<'_> {
             one(self.conn(), "SELECT origin FROM outputs WHERE id = ?1", [output])?.unwrap_or_default();
         let hold = match (origin.as_str(), hit.address.internal.as_str()) {
             _ if !hit.address.is_watched || hit.output.amount.is_zero() => return Ok(None),
-            ("external", _) | ("internal", "credit") => None,
+            (EXTERNAL, _) | ("internal", "credit") => None,
             ("mixed", _) => Some(HELD_OWN_INPUTS),
             ("internal", "hold") => Some(HELD_INTERNAL),
             _ => return Ok(None),

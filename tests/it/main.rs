@@ -23,6 +23,7 @@ mod cli_reports;
 mod cli_watch;
 mod config;
 mod harness;
+mod mempools;
 mod naive;
 mod reorgs;
 mod rescans;
