@@ -338,3 +338,73 @@ CREATE TABLE reanchors (
     done_at     INTEGER
 ) STRICT;
 CREATE UNIQUE INDEX reanchors_open ON reanchors (chain) WHERE state = 'asked';
+
+-- Where a merchant is told of its events, or an operator of those that belong to no merchant.
+CREATE TABLE endpoints (
+    id            INTEGER PRIMARY KEY,
+    -- hash of owner and URL: the same endpoint added again is the same one
+    ep_id         TEXT NOT NULL UNIQUE,
+    -- NULL = an operator's
+    merchant      INTEGER REFERENCES merchants (id),
+    url           TEXT NOT NULL,
+    -- event types, separated by spaces; `*` and `credit.*` are patterns
+    types         TEXT NOT NULL,
+    -- NOT NULL = paused, and why; events go on being queued
+    paused_reason TEXT,
+    -- attempts that failed in a row without an answer that blames the message; 0 = healthy
+    failures      INTEGER NOT NULL DEFAULT 0,
+    created_at    INTEGER NOT NULL
+) STRICT;
+CREATE INDEX endpoints_by_merchant ON endpoints (merchant);
+
+-- What callbacks are signed with. Several live ones per endpoint while a receiver changes over.
+CREATE TABLE endpoint_secrets (
+    id         INTEGER PRIMARY KEY,
+    endpoint   INTEGER NOT NULL REFERENCES endpoints (id),
+    -- the scheme of Standard Webhooks: v1 = HMAC-SHA256, v1a = ed25519
+    scheme     TEXT NOT NULL CHECK (scheme IN ('v1', 'v1a')),
+    key        BLOB NOT NULL CHECK (length(key) BETWEEN 24 AND 64),
+    created_at INTEGER NOT NULL,
+    -- NULL = live for good
+    expires_at INTEGER,
+    UNIQUE (endpoint, scheme, key)
+) STRICT;
+
+-- The way of an event to one endpoint: made in the event's transaction, for those subscribed at that
+-- moment, or by a replay that names the endpoint.
+CREATE TABLE deliveries (
+    id           INTEGER PRIMARY KEY,
+    event        INTEGER NOT NULL REFERENCES events (seq),
+    endpoint     INTEGER NOT NULL REFERENCES endpoints (id),
+    -- of the event: order is kept within it
+    subject      TEXT NOT NULL,
+    state        TEXT NOT NULL CHECK (state IN ('waiting', 'leased', 'delivered', 'parked')),
+    attempts     INTEGER NOT NULL DEFAULT 0,
+    -- when it began to wait: bounds how long it may hold back newer ones of its subject
+    queued_at    INTEGER NOT NULL,
+    -- the next attempt; of a leased one the end of its lease
+    next_at      INTEGER NOT NULL,
+    -- when it was delivered or parked
+    settled_at   INTEGER,
+    UNIQUE (event, endpoint)
+) STRICT;
+CREATE INDEX deliveries_waiting ON deliveries (endpoint, next_at) WHERE state = 'waiting';
+CREATE INDEX deliveries_leased ON deliveries (endpoint) WHERE state = 'leased';
+CREATE INDEX deliveries_in_order ON deliveries (endpoint, subject, event)
+    WHERE state IN ('waiting', 'leased');
+CREATE INDEX deliveries_parked ON deliveries (endpoint, event) WHERE state = 'parked';
+
+-- Every attempt, for people.
+CREATE TABLE attempts (
+    delivery INTEGER NOT NULL REFERENCES deliveries (id),
+    number   INTEGER NOT NULL,
+    at       INTEGER NOT NULL,
+    took_ms  INTEGER NOT NULL,
+    -- of the answer; NULL = there was none
+    status   INTEGER,
+    -- why it failed, in words; empty when delivered
+    error    TEXT NOT NULL,
+    -- the beginning of the answer's body, never shown to the merchant
+    reply    BLOB NOT NULL CHECK (length(reply) <= 1024),
+    PRIMARY KEY (delivery, number)
+) STRICT, WITHOUT ROWID;

@@ -255,5 +255,7 @@ fn place(parent: &HeldHeader, block: &ScannedBlock) -> Result<HeldHeader, Troubl
 }
 
 async fn commit(store: Store, step: Advance, terms: Arc<Terms>) -> Result<Advanced, StoreError> {
-    store.write_alone(move |tx| tx.advance(&step, &terms)).await
+    let committed = store.write_alone(move |tx| tx.advance(&step, &terms)).await;
+    store.wake();
+    committed
 }

@@ -341,6 +341,7 @@ impl<S: ChainSource> Follower<S> {
             .write(move |tx| tx.apply_mempool(key, &applied, poll, is_synced, &terms));
         match applying.await? {
             ListApplied::Done(outpoints) => {
+                self.store.wake();
                 outpoints
                     .iter()
                     .for_each(|outpoint| self.index.add_outpoint(outpoint));

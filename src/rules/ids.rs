@@ -154,6 +154,12 @@ pub fn credit_id(chain: &ChainId, outpoint: &Outpoint) -> String {
     )
 }
 
+/// The id of an endpoint: of its owner (`None` = operators) and its URL.
+pub fn endpoint_id(merchant: Option<&str>, url: &str) -> String {
+    let owner = merchant.map_or(String::new(), |slug| format!("merchant {slug}"));
+    derive("ep_", &[b"endpoint", owner.as_bytes(), url.as_bytes()])
+}
+
 /// The id of an event that can happen to its subject more than once: subject, fact and version.
 pub fn event_id(subject: &str, kind: &str, version: i64) -> String {
     derive(

@@ -5,6 +5,7 @@
 use super::chains::ChainRow;
 use super::credits::Booked;
 use super::deposits::Deposit;
+use super::endpoints::Endpoint;
 use super::{StoreError, WriteTx};
 use crate::address::{self, Network};
 use crate::clock::rfc3339;
@@ -50,6 +51,12 @@ struct ChainData<'a> {
     reason: &'a str,
 }
 
+#[derive(Serialize)]
+struct EndpointData<'a> {
+    endpoint: &'a str,
+    sequence: i64,
+}
+
 /// A deposit at the moment of an event.
 #[derive(Serialize)]
 struct Snapshot<'a> {
@@ -81,6 +88,8 @@ struct Heading<'a> {
     kind: &'a str,
     merchant: Option<i64>,
     is_first_of_its_kind: bool,
+    /// The one endpoint that it is for; `None` = whoever is subscribed.
+    only_to: Option<i64>,
 }
 
 impl WriteTx<'_> {
@@ -103,8 +112,10 @@ impl WriteTx<'_> {
             kind,
             merchant: Some(deposit.merchant_key),
             is_first_of_its_kind: false,
+            only_to: None,
         };
-        self.write_event(&heading, sequence, data)
+        self.write_event(&heading, sequence, data)?;
+        Ok(())
     }
 
     /// Writes the event of a journal entry.
@@ -132,8 +143,10 @@ impl WriteTx<'_> {
             kind,
             merchant: Some(deposit.merchant_key),
             is_first_of_its_kind: kind == "credit.created",
+            only_to: None,
         };
-        self.write_event(&heading, sequence, data)
+        self.write_event(&heading, sequence, data)?;
+        Ok(())
     }
 
     /// Writes the event of a chain that halts or resumes; operators read it, no merchant does.
@@ -158,6 +171,27 @@ impl WriteTx<'_> {
             kind,
             merchant: None,
             is_first_of_its_kind: false,
+            only_to: None,
+        };
+        self.write_event(&heading, sequence, data)?;
+        Ok(())
+    }
+
+    /// Writes an event that only tries an endpoint. Returns its id.
+    pub(super) fn endpoint_event(&mut self, endpoint: &Endpoint) -> Result<String, StoreError> {
+        let subject = format!("endpoint:{}", endpoint.id);
+        let sequence = self.next_sequence(&subject)?;
+        let owner = self.owner_of(endpoint)?;
+        let data = EndpointData {
+            endpoint: &endpoint.id,
+            sequence,
+        };
+        let heading = Heading {
+            subject: &subject,
+            kind: "endpoint.test",
+            merchant: owner,
+            is_first_of_its_kind: false,
+            only_to: Some(endpoint.key),
         };
         self.write_event(&heading, sequence, data)
     }
@@ -167,7 +201,7 @@ impl WriteTx<'_> {
         heading: &Heading<'_>,
         sequence: i64,
         data: impl Serialize,
-    ) -> Result<(), StoreError> {
+    ) -> Result<String, StoreError> {
         let now = self.now_ms();
         let id = if heading.is_first_of_its_kind {
             ids::first_event_id(heading.subject, heading.kind)
@@ -180,21 +214,29 @@ impl WriteTx<'_> {
             data,
         };
         let body = serde_json::to_string(&body).map_err(|error| StoreError::Corrupt(error.to_string()))?;
-        self.conn()
+        let seq: i64 = self
+            .conn()
             .prepare_cached(
-                "INSERT INTO events (id, subject, sequence, type, merchant, at, body) VALUES (?1, ?2, ?3, \
-                 ?4, ?5, ?6, ?7)",
+                "INSERT INTO events (id, subject, sequence, type, merchant, at, body) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) RETURNING seq",
             )?
-            .execute(params![
-                id,
-                heading.subject,
-                sequence,
-                heading.kind,
-                heading.merchant,
-                now,
-                body
-            ])?;
-        Ok(())
+            .query_row(
+                params![
+                    id,
+                    heading.subject,
+                    sequence,
+                    heading.kind,
+                    heading.merchant,
+                    now,
+                    body
+                ],
+                |row| row.get(0),
+            )?;
+        match heading.only_to {
+            Some(endpoint) => self.queue_delivery(seq, endpoint, heading.subject).map(|_| ())?,
+            None => self.queue_event(seq, heading.kind, heading.subject, heading.merchant)?,
+        }
+        Ok(id)
     }
 
     /// The next number within a subject: generation * 2^32 + n, so that numbers only rise, restores included.

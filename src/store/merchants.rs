@@ -1,9 +1,22 @@
 //! Merchants: made at their first use, with the rule for their own transfers.
 
+use super::chains::one;
 use super::{StoreError, WriteTx};
 use rusqlite::params;
 
 impl WriteTx<'_> {
+    /// The merchant of a slug, made at its first use.
+    pub(super) fn ensure_merchant(&mut self, slug: &str) -> Result<i64, StoreError> {
+        let now = self.now_ms();
+        self.conn()
+            .prepare_cached(
+                "INSERT INTO merchants (slug, created_at) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
+            )?
+            .execute(params![slug, now])?;
+        let merchant = one(self.conn(), "SELECT id FROM merchants WHERE slug = ?1", [slug])?;
+        merchant.ok_or_else(|| StoreError::Corrupt("a merchant vanished".into()))
+    }
+
     /// Sets what own transfers of the named merchants are; all others go back to `ignore`. Outputs that
     /// were met before keep what they are.
     pub fn set_internal_rules(&mut self, rules: &[(String, &'static str)]) -> Result<(), StoreError> {

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::counters::{StoreCounters, Tally};
 use super::fault::{Fault, FaultCell};
@@ -23,6 +23,8 @@ pub struct Store {
     shell: Shell,
     fault: FaultCell,
     tally: Arc<Tally>,
+    /// Counts wake-ups for whoever works off queues in the database. They carry no facts.
+    wakes: watch::Sender<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -56,6 +58,7 @@ impl Store {
             shell: Shell::Threaded { writes, reads },
             fault,
             tally,
+            wakes: watch::Sender::new(0),
         })
     }
 
@@ -64,6 +67,7 @@ impl Store {
         Store {
             fault: database.fault.clone(),
             tally: Arc::new(Tally::default()),
+            wakes: watch::Sender::new(0),
             shell: Shell::Inline {
                 database: Arc::new(Mutex::new(Some(database))),
                 clock,
@@ -142,6 +146,17 @@ impl Store {
             }
             Shell::Inline { database, .. } => with(database, |database| database.read(work)),
         }
+    }
+
+    /// Wakes whoever waits on [`Store::woken`]: something was queued. The database alone says what.
+    pub fn wake(&self) {
+        self.wakes.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Changes with each [`Store::wake`]. A wake-up can be missed (a command writes without one): look
+    /// anyway.
+    pub fn woken(&self) -> watch::Receiver<u64> {
+        self.wakes.subscribe()
     }
 
     /// Why this store must not be used any more, if so.

@@ -2,6 +2,7 @@
 //! schema.
 
 mod batch;
+mod deliveries;
 mod files;
 mod guarantee;
 mod shell;

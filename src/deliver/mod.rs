@@ -1,0 +1,131 @@
+//! Callbacks: lease, send, settle. It owns no queue of its own: what is due stands in the database, a
+//! wake-up only says when to look, and a message whose fate is unknown after a crash is sent again with the
+//! same id and bytes. Start at [`Deliverer::run`].
+
+mod send;
+
+use crate::clock::{Clock, millis};
+use crate::egress::Dial;
+use crate::store::{Attempt, Leased, Store, StoreError};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// Messages on their way at a time, over all endpoints.
+const IN_FLIGHT_MAX: usize = 256;
+/// How many of them may go to endpoints that have not been answering: the others keep the rest.
+const SUSPECTS_MAX: usize = 128;
+/// Attempts that are settled in one transaction.
+const SETTLE_MAX: usize = 128;
+/// How long the queue is left alone when nothing says otherwise: commands write to the file without waking
+/// us.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What the config says about callbacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Total time of one attempt.
+    pub timeout: Duration,
+    /// How long a message may hold back newer ones of its subject.
+    pub order_patience: Duration,
+}
+
+/// Sends callbacks until it is dropped.
+pub struct Deliverer<D: Dial> {
+    store: Store,
+    clock: Clock,
+    dial: Arc<D>,
+    settings: Settings,
+    flying: JoinSet<Attempt>,
+    suspects: usize,
+    /// The endpoint whose turn was last.
+    turn: i64,
+}
+
+impl<D: Dial> Deliverer<D> {
+    /// Takes back what an earlier run had on its way.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn open(store: Store, clock: Clock, dial: D, settings: Settings) -> Result<Deliverer<D>, StoreError> {
+        store.write(|tx| tx.return_leases()).await?;
+        let dial = Arc::new(dial);
+        Ok(Deliverer { store, clock, dial, settings, flying: JoinSet::new(), suspects: 0, turn: 0 })
+    }
+
+    /// Delivers for ever.
+    ///
+    /// # Errors
+    /// Only when the database cannot be used any more: a full disk is waited out.
+    pub async fn run(mut self) -> Result<(), StoreError> {
+        // Armed before the queue is read: a commit between reading and waiting is not missed.
+        let mut woken = self.store.woken();
+        loop {
+            woken.borrow_and_update();
+            let pause = match self.round().await {
+                Ok(pause) => pause,
+                Err(StoreError::DiskFull(_) | StoreError::Busy(_)) => LOOK_AGAIN,
+                Err(error) => return Err(error),
+            };
+            tokio::select! { biased;
+                Some(first) = self.flying.join_next() => self.land(first).await?,
+                _ = woken.changed() => {}
+                () = self.clock.sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Leases what is due and sends it off. Returns how long nothing will fall due.
+    async fn round(&mut self) -> Result<Duration, StoreError> {
+        let room = IN_FLIGHT_MAX - self.flying.len();
+        let suspect_room = SUSPECTS_MAX.saturating_sub(self.suspects);
+        let now = self.clock.now_ms();
+        let next = self.store.read(|tx| tx.next_delivery_at()).await?;
+        let wait_ms = next.map_or(i64::MAX, |at| at - now);
+        if room == 0 {
+            return Ok(LOOK_AGAIN);
+        }
+        if wait_ms > 0 {
+            return Ok(Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0)).min(LOOK_AGAIN));
+        }
+        // Longer than an attempt can take, so that no attempt outlives its lease.
+        let lease_ms = millis(self.settings.timeout * 2);
+        let (patience_ms, turn) = (millis(self.settings.order_patience), self.turn);
+        let leasing = self.store.write(move |tx| tx.lease(room, suspect_room, lease_ms, patience_ms, turn));
+        let (leased, turn) = leasing.await?;
+        self.turn = turn;
+        // What is due and was not leased waits for a message on its way, whose landing wakes us.
+        let pause = if leased.is_empty() { LOOK_AGAIN } else { Duration::ZERO };
+        for message in leased {
+            self.suspects += usize::from(message.is_suspect);
+            self.fly(message);
+        }
+        Ok(pause)
+    }
+
+    fn fly(&mut self, message: Leased) {
+        let (dial, clock, timeout) = (self.dial.clone(), self.clock, self.settings.timeout);
+        self.flying.spawn(async move { send::attempt(&*dial, clock, timeout, message).await });
+    }
+
+    /// Settles what has landed, all that has by now in one transaction.
+    async fn land(&mut self, first: Result<Attempt, tokio::task::JoinError>) -> Result<(), StoreError> {
+        let mut landed: Vec<Attempt> = first.into_iter().collect();
+        while landed.len() < SETTLE_MAX {
+            match self.flying.try_join_next() {
+                Some(next) => landed.extend(next),
+                None => break,
+            }
+        }
+        self.suspects -= landed.iter().filter(|attempt| attempt.was_suspect).count();
+        loop {
+            let batch = landed.clone();
+            let settling = self.store.write(move |tx| batch.iter().try_for_each(|attempt| tx.settle(attempt)));
+            match settling.await {
+                // The answers are known only here: they are kept until they can be written.
+                Err(StoreError::DiskFull(_) | StoreError::Busy(_)) => self.clock.sleep(LOOK_AGAIN).await,
+                settled => return settled,
+            }
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! Deliveries: the way of each event to each endpoint. A worker leases what is due, sends it without
+//! holding anything open here, and settles. Per endpoint and subject one message is on its way at a time,
+//! in order; an endpoint that does not answer gets one at a time in all, so that it holds up nobody else.
+
+use super::codec::{int, uint};
+use super::endpoints::{SignKey, covers};
+use super::{ReadTx, StoreError, WriteTx};
+use crate::rules::retry::{self, ORDER_ATTEMPTS, Retry};
+use rusqlite::{OptionalExtension, params};
+
+/// At most so many messages are on their way to one healthy endpoint.
+const IN_FLIGHT_MAX: u64 = 8;
+
+/// How much of a receiver's answer is kept.
+pub const REPLY_BYTES_MAX: usize = 1024;
+
+/// What the worker sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leased {
+    /// The delivery's number.
+    pub delivery: i64,
+    /// The endpoint's public id.
+    pub endpoint: String,
+    /// Where to.
+    pub url: String,
+    /// The event's id: the same at every endpoint and attempt.
+    pub event: String,
+    /// The frozen body.
+    pub body: String,
+    /// The keys to sign with, newest first.
+    pub keys: Vec<SignKey>,
+    /// The number of this attempt, from 1.
+    pub attempt: u32,
+    /// True when the endpoint has not been answering: the worker keeps most of its room for others.
+    pub is_suspect: bool,
+}
+
+/// What came of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// The delivery's number.
+    pub delivery: i64,
+    /// The number of the attempt.
+    pub number: u32,
+    /// When it began, Unix milliseconds.
+    pub at: i64,
+    /// How long it took.
+    pub took_ms: i64,
+    /// The answer.
+    pub outcome: Outcome,
+    /// The beginning of the answer's body.
+    pub reply: Vec<u8>,
+    /// As it was leased: [`Leased::is_suspect`].
+    pub was_suspect: bool,
+}
+
+/// A receiver's answer, by what follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// 2xx.
+    Delivered {
+        /// The status.
+        status: u16,
+    },
+    /// 410: the receiver wants no more of anything; its endpoint is paused.
+    Gone,
+    /// Any other answer.
+    Refused {
+        /// The status.
+        status: u16,
+        /// `Retry-After` in seconds.
+        retry_after_secs: Option<u64>,
+    },
+    /// No answer, or none that could be used.
+    Unanswered {
+        /// Why, in words.
+        why: String,
+    },
+}
+
+impl Outcome {
+    fn status(&self) -> Option<u16> {
+        match self {
+            Outcome::Delivered { status } | Outcome::Refused { status, .. } => Some(*status),
+            Outcome::Gone => Some(410),
+            Outcome::Unanswered { .. } => None,
+        }
+    }
+
+    fn error(&self) -> String {
+        match self {
+            Outcome::Delivered { .. } => String::new(),
+            Outcome::Gone => "410: the receiver is gone".to_owned(),
+            Outcome::Refused { status, .. } => format!("answered {status}"),
+            Outcome::Unanswered { why } => why.clone(),
+        }
+    }
+
+    /// True when the endpoint and not the message is to blame.
+    fn blames_endpoint(&self) -> bool {
+        match self {
+            Outcome::Delivered { .. } | Outcome::Gone => false,
+            Outcome::Refused { status, .. } => *status == 429 || *status >= 500,
+            Outcome::Unanswered { .. } => true,
+        }
+    }
+}
+
+/// A delivery as operators see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// The event's id.
+    pub event: String,
+    /// The event's number.
+    pub seq: u64,
+    /// The event's type.
+    pub kind: String,
+    /// The event's subject.
+    pub subject: String,
+    /// The endpoint's id.
+    pub endpoint: String,
+    /// `waiting`, `leased`, `delivered` or `parked`.
+    pub state: String,
+    /// Attempts so far.
+    pub attempts: u32,
+    /// The next attempt, while it waits.
+    pub next_at: Option<i64>,
+    /// When it was delivered or parked.
+    pub settled_at: Option<i64>,
+    /// Of the last attempt.
+    pub last_status: Option<u16>,
+    /// Of the last attempt.
+    pub last_error: Option<String>,
+}
+
+impl WriteTx<'_> {
+    /// Queues an event for everybody subscribed to it, in the event's own transaction.
+    pub(super) fn queue_event(
+        &mut self,
+        seq: i64,
+        kind: &str,
+        subject: &str,
+        merchant: Option<i64>,
+    ) -> Result<(), StoreError> {
+        let mut statement = self
+            .conn()
+            .prepare_cached("SELECT id, types FROM endpoints WHERE merchant IS ?1 ORDER BY id")?;
+        let mut rows = statement.query([merchant])?;
+        while let Some(row) = rows.next()? {
+            if covers(&row.get::<_, String>(1)?, kind) {
+                self.queue_delivery(seq, row.get(0)?, subject)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn queue_delivery(&self, seq: i64, endpoint: i64, subject: &str) -> Result<bool, StoreError> {
+        let now = self.now_ms();
+        let added = self
+            .conn()
+            .prepare_cached(
+                "INSERT INTO deliveries (event, endpoint, subject, state, queued_at, next_at) \
+                 VALUES (?1, ?2, ?3, 'waiting', ?4, ?4) ON CONFLICT (event, endpoint) DO NOTHING",
+            )?
+            .execute(params![seq, endpoint, subject, now])?;
+        Ok(added == 1)
+    }
+
+    /// Puts back what an earlier run of the daemon had on its way: whether it arrived is not known, so it
+    /// is sent again, with the same id and bytes.
+    pub fn return_leases(&mut self) -> Result<usize, StoreError> {
+        let now = self.now_ms();
+        Ok(self.conn().execute(
+            "UPDATE deliveries SET state = 'waiting', next_at = ?1 WHERE state = 'leased'",
+            [now],
+        )?)
+    }
+
+    /// Leases up to `room` due messages, `suspect_room` of them for endpoints that have not been answering,
+    /// each for `lease_ms`. Endpoints take turns, beginning after `after`; returns where the next call goes
+    /// on.
+    pub fn lease(
+        &mut self,
+        room: usize,
+        suspect_room: usize,
+        lease_ms: i64,
+        order_patience_ms: i64,
+        after: i64,
+    ) -> Result<(Vec<Leased>, i64), StoreError> {
+        let (mut leased, mut suspects, mut last) = (Vec::new(), 0, after);
+        for due in self.due_endpoints(after)? {
+            if leased.len() >= room {
+                break;
+            }
+            let is_suspect = due.failures > 0;
+            let most = if is_suspect { 1 } else { IN_FLIGHT_MAX };
+            let free = usize::try_from(most.saturating_sub(due.in_flight))
+                .unwrap_or(0)
+                .min(room - leased.len());
+            last = due.key;
+            if free == 0 || (is_suspect && suspects >= suspect_room) {
+                continue;
+            }
+            let before = leased.len();
+            self.lease_of(&due, free, lease_ms, order_patience_ms, &mut leased)?;
+            suspects += if is_suspect { leased.len() - before } else { 0 };
+        }
+        Ok((leased, last))
+    }
+
+    fn due_endpoints(&self, after: i64) -> Result<Vec<DueEndpoint>, StoreError> {
+        let mut statement = self.conn().prepare_cached(
+            "SELECT e.id, e.ep_id, e.url, e.failures, \
+             (SELECT count(*) FROM deliveries l WHERE l.endpoint = e.id AND l.state = 'leased') \
+             FROM endpoints e WHERE e.paused_reason IS NULL AND EXISTS \
+             (SELECT 1 FROM deliveries d \
+              WHERE d.endpoint = e.id AND d.state = 'waiting' AND d.next_at <= ?1) \
+             ORDER BY e.id <= ?2, e.id",
+        )?;
+        let mut rows = statement.query(params![self.now_ms(), after])?;
+        let mut due = Vec::new();
+        while let Some(row) = rows.next()? {
+            due.push(DueEndpoint {
+                key: row.get(0)?,
+                id: row.get(1)?,
+                url: row.get(2)?,
+                failures: row.get(3)?,
+                in_flight: uint(row.get(4)?)?,
+            });
+        }
+        Ok(due)
+    }
+
+    fn lease_of(
+        &mut self,
+        endpoint: &DueEndpoint,
+        free: usize,
+        lease_ms: i64,
+        order_patience_ms: i64,
+        leased: &mut Vec<Leased>,
+    ) -> Result<(), StoreError> {
+        let now = self.now_ms();
+        // A message waits for older ones of its subject that are on their way, or that have neither been
+        // tried often nor waited long; and never travels beside another of its subject.
+        let mut statement = self.conn().prepare_cached(
+            "SELECT d.id, v.id, v.body, d.attempts, d.subject \
+             FROM deliveries d JOIN events v ON v.seq = d.event \
+             WHERE d.endpoint = ?1 AND d.state = 'waiting' AND d.next_at <= ?2 AND NOT EXISTS \
+             (SELECT 1 FROM deliveries o \
+              WHERE o.endpoint = d.endpoint AND o.subject = d.subject AND o.id <> d.id \
+              AND (o.state = 'leased' OR (o.state = 'waiting' AND o.event < d.event \
+                   AND o.attempts < ?3 AND o.queued_at > ?4))) \
+             ORDER BY d.next_at, d.event LIMIT ?5",
+        )?;
+        let patience_from = now.saturating_sub(order_patience_ms);
+        let limit = int(free as u64)?;
+        let mut rows = statement.query(params![endpoint.key, now, ORDER_ATTEMPTS, patience_from, limit])?;
+        let keys = self.keys_of(endpoint.key, now)?;
+        let mut subjects = std::collections::BTreeSet::new();
+        while let Some(row) = rows.next()? {
+            // Two that may both go (the older has lost its patience) still go one after the other.
+            if !subjects.insert(row.get::<_, String>(4)?) {
+                continue;
+            }
+            let attempts: u32 = row.get(3)?;
+            leased.push(Leased {
+                delivery: row.get(0)?,
+                endpoint: endpoint.id.clone(),
+                url: endpoint.url.clone(),
+                event: row.get(1)?,
+                body: row.get(2)?,
+                keys: keys.clone(),
+                attempt: attempts + 1,
+                is_suspect: endpoint.failures > 0,
+            });
+            self.conn()
+                .prepare_cached(
+                    "UPDATE deliveries SET state = 'leased', attempts = attempts + 1, next_at = ?2 \
+                     WHERE id = ?1 AND state = 'waiting'",
+                )?
+                .execute(params![row.get::<_, i64>(0)?, now.saturating_add(lease_ms)])?;
+        }
+        Ok(())
+    }
+
+    /// Writes down what came of an attempt. The same again, or one whose lease was taken back, is only noted.
+    pub fn settle(&mut self, attempt: &Attempt) -> Result<(), StoreError> {
+        self.note_attempt(attempt)?;
+        let found: Option<(i64, u32)> = self
+            .conn()
+            .prepare_cached("SELECT endpoint, attempts FROM deliveries WHERE id = ?1 AND state = 'leased'")?
+            .query_row([attempt.delivery], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        let Some((endpoint, attempts)) = found.filter(|(_, attempts)| *attempts == attempt.number) else {
+            return Ok(());
+        };
+        self.note_health(endpoint, &attempt.outcome)?;
+        let now = self.now_ms();
+        let seed = uint(attempt.delivery)?;
+        let (state, next_at) = match &attempt.outcome {
+            Outcome::Delivered { .. } => ("delivered", now),
+            Outcome::Gone | Outcome::Unanswered { .. } => after(attempts, None, seed, now),
+            Outcome::Refused { retry_after_secs, .. } => after(attempts, *retry_after_secs, seed, now),
+        };
+        let settled_at = (state != "waiting").then_some(now);
+        self.conn()
+            .prepare_cached("UPDATE deliveries SET state = ?2, next_at = ?3, settled_at = ?4 WHERE id = ?1")?
+            .execute(params![attempt.delivery, state, next_at, settled_at])?;
+        if attempt.outcome == Outcome::Gone {
+            let id: String =
+                self.conn()
+                    .query_row("SELECT ep_id FROM endpoints WHERE id = ?1", [endpoint], |r| {
+                        r.get(0)
+                    })?;
+            self.pause_endpoint(&id, "the receiver answered 410 Gone", "daemon")?;
+        }
+        Ok(())
+    }
+
+    fn note_attempt(&mut self, attempt: &Attempt) -> Result<(), StoreError> {
+        let reply = attempt.reply.get(..REPLY_BYTES_MAX).unwrap_or(&attempt.reply);
+        self.conn()
+            .prepare_cached(
+                "INSERT INTO attempts (delivery, number, at, took_ms, status, error, reply) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (delivery, number) DO NOTHING",
+            )?
+            .execute(params![
+                attempt.delivery,
+                attempt.number,
+                attempt.at,
+                attempt.took_ms,
+                attempt.outcome.status(),
+                attempt.outcome.error(),
+                reply
+            ])?;
+        Ok(())
+    }
+
+    fn note_health(&mut self, endpoint: i64, outcome: &Outcome) -> Result<(), StoreError> {
+        let sql = if outcome.blames_endpoint() {
+            "UPDATE endpoints SET failures = failures + 1 WHERE id = ?1"
+        } else {
+            "UPDATE endpoints SET failures = 0 WHERE id = ?1 AND failures <> 0"
+        };
+        self.conn().prepare_cached(sql)?.execute([endpoint])?;
+        Ok(())
+    }
+
+    /// Sends an event to an endpoint again, or for the first time: from the first step of the ladder. False
+    /// when it is on its way or waiting for its first attempt anyway.
+    pub fn retry_delivery(&mut self, event: &str, endpoint: &str, reason: &str) -> Result<bool, StoreError> {
+        let endpoint = self.endpoint(endpoint)?;
+        let found: Option<(i64, String, Option<i64>)> = self
+            .conn()
+            .query_row(
+                "SELECT v.seq, v.subject, v.merchant FROM events v WHERE v.id = ?1",
+                [event],
+                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+            )
+            .optional()?;
+        let Some((seq, subject, merchant)) = found else {
+            return Err(StoreError::Refused(format!(
+                "no event {event}: `creditd callbacks list` shows ids"
+            )));
+        };
+        let owner = self.owner_of(&endpoint)?;
+        if owner != merchant {
+            return Err(StoreError::Refused(format!(
+                "{event} is not an event of the owner of {}",
+                endpoint.id
+            )));
+        }
+        let now = self.now_ms();
+        let changed = self.queue_delivery(seq, endpoint.key, &subject)?
+            || 1 == self.conn().execute(
+                "UPDATE deliveries SET state = 'waiting', attempts = 0, queued_at = ?3, next_at = ?3, \
+                 settled_at = NULL \
+                 WHERE event = ?1 AND endpoint = ?2 AND (state IN ('delivered', 'parked') \
+                       OR (state = 'waiting' AND attempts > 0))",
+                params![seq, endpoint.key, now],
+            )?;
+        if changed {
+            self.conn().execute(
+                "DELETE FROM attempts WHERE delivery = \
+                 (SELECT id FROM deliveries WHERE event = ?1 AND endpoint = ?2)",
+                params![seq, endpoint.key],
+            )?;
+            self.conn().execute(
+                "INSERT INTO audit (at, action, cause, actor) VALUES (?1, 'retry', ?2, 'operator')",
+                params![now, format!("{event} to {}: {reason}", endpoint.id)],
+            )?;
+        }
+        Ok(changed)
+    }
+}
+
+struct DueEndpoint {
+    key: i64,
+    id: String,
+    url: String,
+    failures: u32,
+    in_flight: u64,
+}
+
+fn after(attempts: u32, asked_secs: Option<u64>, seed: u64, now: i64) -> (&'static str, i64) {
+    match retry::after_failure(attempts, asked_secs, seed) {
+        Retry::AfterMs(wait_ms) => (
+            "waiting",
+            now.saturating_add(i64::try_from(wait_ms).unwrap_or(i64::MAX)),
+        ),
+        Retry::Park => ("parked", now),
+    }
+}
+
+impl ReadTx<'_> {
+    /// When the next message falls due, Unix milliseconds; paused endpoints do not count.
+    pub fn next_delivery_at(&self) -> Result<Option<i64>, StoreError> {
+        let mut statement = self.conn().prepare_cached(
+            "SELECT min((SELECT min(d.next_at) FROM deliveries d \
+             WHERE d.endpoint = e.id AND d.state = 'waiting')) \
+             FROM endpoints e WHERE e.paused_reason IS NULL",
+        )?;
+        Ok(statement.query_row([], |row| row.get(0))?)
+    }
+}

@@ -1,0 +1,314 @@
+//! Endpoints: where merchants and operators are told, and what their callbacks are signed with.
+
+use super::chains::one;
+use super::{ReadTx, StoreError, WriteTx};
+use crate::rules::ids;
+use rusqlite::{Row, params};
+
+/// How callbacks of an endpoint are signed: the schemes of Standard Webhooks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignScheme {
+    /// HMAC-SHA256 with a shared secret.
+    V1,
+    /// ed25519.
+    V1a,
+}
+
+impl SignScheme {
+    /// The word in the database and in signatures.
+    pub fn word(self) -> &'static str {
+        match self {
+            SignScheme::V1 => "v1",
+            SignScheme::V1a => "v1a",
+        }
+    }
+
+    /// Reads [`SignScheme::word`] back.
+    pub fn from_word(word: &str) -> Option<SignScheme> {
+        [SignScheme::V1, SignScheme::V1a]
+            .into_iter()
+            .find(|scheme| scheme.word() == word)
+    }
+}
+
+/// A key that callbacks are signed with. Prints as `***`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SignKey {
+    /// Its scheme.
+    pub scheme: SignScheme,
+    /// Its bytes: the secret (v1) or the private seed (v1a).
+    pub bytes: Vec<u8>,
+}
+
+impl std::fmt::Debug for SignKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SignKey({} ***)", self.scheme.word())
+    }
+}
+
+/// An endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The database's own number.
+    pub(super) key: i64,
+    /// Its public id.
+    pub id: String,
+    /// Whose events it gets; `None` = those of operators.
+    pub merchant: Option<String>,
+    /// Where callbacks go.
+    pub url: String,
+    /// Event types and patterns, separated by spaces.
+    pub types: String,
+    /// Why it is paused, if it is.
+    pub paused_reason: Option<String>,
+    /// Failed attempts in a row for which no message can be blamed.
+    pub failures: u32,
+    /// When it was added, Unix milliseconds.
+    pub created_at: i64,
+}
+
+const ENDPOINT_SELECT: &str = "SELECT e.id, e.ep_id, m.slug, e.url, e.types, e.paused_reason, e.failures, \
+     e.created_at \
+     FROM endpoints e LEFT JOIN merchants m ON m.id = e.merchant";
+
+fn endpoint_row(row: &Row<'_>) -> Result<Endpoint, rusqlite::Error> {
+    Ok(Endpoint {
+        key: row.get(0)?,
+        id: row.get(1)?,
+        merchant: row.get(2)?,
+        url: row.get(3)?,
+        types: row.get(4)?,
+        paused_reason: row.get(5)?,
+        failures: row.get(6)?,
+        created_at: row.get(7)?,
+    })
+}
+
+/// Does a list of types and patterns cover an event type?
+pub(super) fn covers(types: &str, kind: &str) -> bool {
+    types
+        .split_whitespace()
+        .any(|pattern| match pattern.strip_suffix('*') {
+            Some(prefix) => kind.starts_with(prefix),
+            None => pattern == kind,
+        })
+}
+
+impl ReadTx<'_> {
+    /// All endpoints, oldest first.
+    pub fn endpoints(&self) -> Result<Vec<Endpoint>, StoreError> {
+        let mut statement = self
+            .conn()
+            .prepare_cached(&format!("{ENDPOINT_SELECT} ORDER BY e.id"))?;
+        let rows = statement.query_map([], endpoint_row)?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// An endpoint by its public id.
+    ///
+    /// # Errors
+    /// `Refused` when there is none.
+    pub fn endpoint(&self, id: &str) -> Result<Endpoint, StoreError> {
+        let mut statement = self
+            .conn()
+            .prepare_cached(&format!("{ENDPOINT_SELECT} WHERE e.ep_id = ?1"))?;
+        let found = statement.query_map([id], endpoint_row)?.next().transpose()?;
+        found.ok_or_else(|| {
+            StoreError::Refused(format!("no endpoint {id}: `creditd endpoint list` shows ids"))
+        })
+    }
+
+    /// The keys that an endpoint's callbacks are signed with at a moment, newest first.
+    pub fn live_keys(&self, endpoint: &Endpoint, now_ms: i64) -> Result<Vec<SignKey>, StoreError> {
+        self.keys_of(endpoint.key, now_ms)
+    }
+
+    /// The owner's key; `None` for operators.
+    pub(super) fn owner_of(&self, endpoint: &Endpoint) -> Result<Option<i64>, StoreError> {
+        let owner = one::<Option<i64>>(
+            self.conn(),
+            "SELECT merchant FROM endpoints WHERE id = ?1",
+            [endpoint.key],
+        )?;
+        Ok(owner.flatten())
+    }
+
+    pub(super) fn keys_of(&self, endpoint: i64, now_ms: i64) -> Result<Vec<SignKey>, StoreError> {
+        let mut statement = self.conn().prepare_cached(
+            "SELECT scheme, key FROM endpoint_secrets \
+             WHERE endpoint = ?1 AND (expires_at IS NULL OR expires_at > ?2) ORDER BY id DESC",
+        )?;
+        let mut rows = statement.query(params![endpoint, now_ms])?;
+        let mut keys = Vec::new();
+        while let Some(row) = rows.next()? {
+            let word: String = row.get(0)?;
+            let scheme = SignScheme::from_word(&word)
+                .ok_or_else(|| StoreError::Corrupt(format!("signature scheme {word:?}")))?;
+            keys.push(SignKey {
+                scheme,
+                bytes: row.get(1)?,
+            });
+        }
+        Ok(keys)
+    }
+}
+
+impl WriteTx<'_> {
+    /// Adds an endpoint with its first key. The same owner and URL again is the same endpoint, whose key
+    /// stays; true when it is new.
+    pub fn add_endpoint(
+        &mut self,
+        merchant: Option<&str>,
+        url: &str,
+        types: &str,
+        key: &SignKey,
+    ) -> Result<(Endpoint, bool), StoreError> {
+        let owner = merchant.map(|slug| self.ensure_merchant(slug)).transpose()?;
+        let id = ids::endpoint_id(merchant, url);
+        let now = self.now_ms();
+        let is_new = 1
+            == self.conn().execute(
+                "INSERT INTO endpoints (ep_id, merchant, url, types, created_at) VALUES (?1, ?2, ?3, ?4, ?5) \
+             ON CONFLICT (ep_id) DO NOTHING",
+                params![id, owner, url, types, now],
+            )?;
+        let endpoint = self.endpoint(&id)?;
+        if is_new {
+            self.insert_key(&endpoint, key)?;
+            self.audit_endpoint(&endpoint, "endpoint", &format!("added for {types}"))?;
+        } else if endpoint.types != types {
+            return Err(StoreError::Refused(format!(
+                "{id} is there already, for the types {}",
+                endpoint.types
+            )));
+        }
+        Ok((endpoint, is_new))
+    }
+
+    fn insert_key(&mut self, endpoint: &Endpoint, key: &SignKey) -> Result<(), StoreError> {
+        let now = self.now_ms();
+        self.conn().execute(
+            "INSERT INTO endpoint_secrets (endpoint, scheme, key, created_at) VALUES (?1, ?2, ?3, ?4)",
+            params![endpoint.key, key.scheme.word(), key.bytes, now],
+        )?;
+        Ok(())
+    }
+
+    /// Adds a key to an endpoint; the others of its scheme go on being used for `overlap_ms`, so that the
+    /// receiver can change over. The same key again changes nothing.
+    pub fn rotate_key(
+        &mut self,
+        id: &str,
+        key: &SignKey,
+        overlap_ms: i64,
+        reason: &str,
+    ) -> Result<(), StoreError> {
+        let endpoint = self.endpoint(id)?;
+        let known = "SELECT 1 FROM endpoint_secrets WHERE endpoint = ?1 AND scheme = ?2 AND key = ?3";
+        if one::<i64>(
+            self.conn(),
+            known,
+            params![endpoint.key, key.scheme.word(), key.bytes],
+        )?
+        .is_some()
+        {
+            return Ok(());
+        }
+        let until = self.now_ms().saturating_add(overlap_ms);
+        self.conn().execute(
+            "UPDATE endpoint_secrets SET expires_at = ?3 \
+             WHERE endpoint = ?1 AND scheme = ?2 AND (expires_at IS NULL OR expires_at > ?3)",
+            params![endpoint.key, key.scheme.word(), until],
+        )?;
+        self.insert_key(&endpoint, key)?;
+        self.audit_endpoint(&endpoint, "rotate-secret", reason)
+    }
+
+    /// Pauses an endpoint: its events are queued and not sent. False when it is paused already.
+    pub fn pause_endpoint(
+        &mut self,
+        id: &str,
+        reason: &str,
+        actor: &'static str,
+    ) -> Result<bool, StoreError> {
+        let endpoint = self.endpoint(id)?;
+        if endpoint.paused_reason.is_some() {
+            return Ok(false);
+        }
+        self.conn().execute(
+            "UPDATE endpoints SET paused_reason = ?2 WHERE id = ?1",
+            params![endpoint.key, reason],
+        )?;
+        self.audit_row(&endpoint, "pause", reason, actor)?;
+        Ok(true)
+    }
+
+    /// Sends what a paused endpoint has queued, and what comes. False when it is not paused.
+    pub fn resume_endpoint(&mut self, id: &str, reason: &str) -> Result<bool, StoreError> {
+        let endpoint = self.endpoint(id)?;
+        if endpoint.paused_reason.is_none() {
+            return Ok(false);
+        }
+        self.conn().execute(
+            "UPDATE endpoints SET paused_reason = NULL, failures = 0 WHERE id = ?1",
+            [endpoint.key],
+        )?;
+        self.audit_endpoint(&endpoint, "resume", reason)?;
+        Ok(true)
+    }
+
+    /// Writes an event for this endpoint alone, so that its receiver can be tried. Returns the event's id.
+    pub fn test_endpoint(&mut self, id: &str) -> Result<String, StoreError> {
+        let endpoint = self.endpoint(id)?;
+        self.audit_endpoint(&endpoint, "test", "a test event was asked for")?;
+        self.endpoint_event(&endpoint)
+    }
+
+    fn audit_endpoint(&mut self, endpoint: &Endpoint, action: &str, words: &str) -> Result<(), StoreError> {
+        self.audit_row(endpoint, action, words, "operator")
+    }
+
+    fn audit_row(
+        &mut self,
+        endpoint: &Endpoint,
+        action: &str,
+        words: &str,
+        actor: &str,
+    ) -> Result<(), StoreError> {
+        let now = self.now_ms();
+        self.conn().execute(
+            "INSERT INTO audit (at, action, cause, actor) VALUES (?1, ?2, ?3, ?4)",
+            params![now, action, format!("{}: {words}", endpoint.id), actor],
+        )?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_cover_what_they_say() {
+        let cases = [
+            ("*", "credit.created", true),
+            ("credit.*", "credit.created", true),
+            ("credit.*", "deposit.seen", false),
+            ("deposit.seen credit.reversed", "credit.reversed", true),
+            ("deposit.seen", "deposit.seen.later", false),
+            ("", "credit.created", false),
+        ];
+        for (types, kind, expected) in cases {
+            assert_eq!(covers(types, kind), expected, "{types:?} and {kind}");
+        }
+    }
+
+    #[test]
+    fn keys_never_print() {
+        let key = SignKey {
+            scheme: SignScheme::V1,
+            bytes: b"planted-secret".to_vec(),
+        };
+        assert_eq!(format!("{key:?}"), "SignKey(v1 ***)");
+    }
+}
