@@ -6,7 +6,7 @@ mod send;
 
 use crate::clock::{Clock, millis};
 use crate::egress::Dial;
-use crate::store::{Attempt, Leased, Store, StoreError};
+use crate::store::{Attempt, Leased, Store, StoreError, WriteTx};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -47,7 +47,12 @@ impl<D: Dial> Deliverer<D> {
     ///
     /// # Errors
     /// What the database says.
-    pub async fn open(store: Store, clock: Clock, dial: D, settings: Settings) -> Result<Deliverer<D>, StoreError> {
+    pub async fn open(
+        store: Store,
+        clock: Clock,
+        dial: D,
+        settings: Settings,
+    ) -> Result<Deliverer<D>, StoreError> {
         store.write(|tx| tx.return_leases()).await?;
         let dial = Arc::new(dial);
         Ok(Deliverer { store, clock, dial, settings, flying: JoinSet::new(), suspects: 0, turn: 0 })
@@ -120,8 +125,8 @@ impl<D: Dial> Deliverer<D> {
         self.suspects -= landed.iter().filter(|attempt| attempt.was_suspect).count();
         loop {
             let batch = landed.clone();
-            let settling = self.store.write(move |tx| batch.iter().try_for_each(|attempt| tx.settle(attempt)));
-            match settling.await {
+            let settle = move |tx: &mut WriteTx<'_>| batch.iter().try_for_each(|attempt| tx.settle(attempt));
+            match self.store.write(settle).await {
                 // The answers are known only here: they are kept until they can be written.
                 Err(StoreError::DiskFull(_) | StoreError::Busy(_)) => self.clock.sleep(LOOK_AGAIN).await,
                 settled => return settled,
