@@ -162,32 +162,39 @@ fn repair(shop: &Shop, action: &str, id: &str, is_applied: bool) -> String {
     text(&shop.daemon.json(&args)["outcome"])
 }
 
-#[test]
-fn payment_with_a_coin_of_ours_in_it_waits_for_the_operator() {
-    let shop = open();
-    let [first, second, third] = [(); 3].map(|()| shop.node.coin());
-    let (till, joined) = (watched(&shop, "shop"), shop.watch());
+/// A payjoin that is held and listed: the shop's coin and the customer's, one output to the shop for both.
+#[track_caller]
+fn held_payjoin(shop: &Shop, till: &str) -> RawTx {
+    let [first, second] = [(); 2].map(|()| shop.node.coin());
     let payment = shop.node.spend(
         &[&first],
-        &[
-            (&till, 1_000_000),
-            (&fresh_address(), first.sat - 1_000_000 - FEE),
-        ],
+        &[(till, 1_000_000), (&fresh_address(), first.sat - 1_000_000 - FEE)],
     );
-    list_and_bury(&shop, &payment);
-    // The shop's coin and the customer's, one output to the shop for both.
+    list_and_bury(shop, &payment);
     let payjoin = shop.node.spend(
         &[&payment.coin(0), &second],
         &[
-            (&joined, 3_000_000),
+            (&shop.watch(), 3_000_000),
             (&fresh_address(), second.sat - 2_000_000 - FEE),
         ],
     );
     shop.node.broadcast(&payjoin);
-    let txid = &payjoin.txid;
-    let seen = shop.await_deposit(txid, "held", |deposit| !deposit.0["held"].is_null());
-    seen.assert_is("seen", &[SEEN, HELD], &[]);
-    let id = text(&seen.0["id"]);
+    shop.await_deposit(&payjoin.txid, "held", |deposit| !deposit.0["held"].is_null())
+        .assert_is("seen", &[SEEN, HELD], &[]);
+    payjoin
+}
+
+#[track_caller]
+fn assert_held(deposit: &Deposit, reason: &str, events: &[&str], journal: &[&str]) {
+    deposit.assert_is("confirming", events, journal);
+    assert_eq!(deposit.0["held"], reason);
+}
+
+#[test]
+fn payment_with_a_coin_of_ours_in_it_waits_for_the_operator() {
+    let shop = open();
+    let RawTx { txid, .. } = held_payjoin(&shop, &watched(&shop, "shop"));
+    let id = text(&shop.deposit(&txid).0["id"]);
     let early = shop
         .daemon
         .cli(&["deposits", "release", &id, "--reason", "r", "--apply"]);
@@ -196,19 +203,16 @@ fn payment_with_a_coin_of_ours_in_it_waits_for_the_operator() {
     shop.node.mine(TO_CREDIT);
     shop.settle();
     let mut events = vec![SEEN, HELD, CONFIRMING];
-    let is_held = |reason: &str, deposit: &Deposit| assert_eq!(deposit.0["held"], reason);
-    let due = shop.deposit(txid);
-    due.assert_is("confirming", &events, &[]);
-    is_held("own_inputs", &due);
+    assert_held(&shop.deposit(&txid), "own_inputs", &events, &[]);
     // Without --apply it is only said.
     assert_eq!(repair(&shop, "release", &id, false), "dry");
     shop.node.mine(1);
     shop.settle();
-    shop.deposit(txid).assert_is("confirming", &events, &[]);
+    assert_held(&shop.deposit(&txid), "own_inputs", &events, &[]);
     // Released: credited by the next round, without another block.
     assert_eq!(repair(&shop, "release", &id, true), "done");
     events.extend([RELEASED, CREATED]);
-    shop.await_state(txid, "credited")
+    shop.await_state(&txid, "credited")
         .assert_is("credited", &events, &["credit"]);
     let outpoint = format!("{txid}:0");
     assert_eq!(repair(&shop, "release", &outpoint, true), "nothing");
@@ -217,44 +221,45 @@ fn payment_with_a_coin_of_ours_in_it_waits_for_the_operator() {
     assert_eq!(repair(&shop, "hold", &outpoint, true), "done");
     assert_eq!(repair(&shop, "hold", &id, true), "nothing");
     events.push(REVERSED);
-    let held = shop.deposit(txid);
-    held.assert_is("confirming", &events, &["credit", "reversal"]);
-    is_held("operator", &held);
+    let held = shop.deposit(&txid);
+    assert_held(&held, "operator", &events, &["credit", "reversal"]);
     assert_eq!(held.0["credit"]["journal"][1]["reason"], "held");
-    shop.node.mine(1);
-    shop.settle();
     assert_eq!(shop.credited_sat("shop"), 1_000_000);
     // A reorg moves it under the hold, which stays.
     shop.node.invalidate(&block);
     shop.mine_empty(1);
-    shop.node.generateblock(&[txid]);
+    shop.node.generateblock(&[&txid]);
     shop.mine_empty(TO_CREDIT + 2);
     shop.settle();
     events.push(CONFIRMING);
-    let moved = shop.deposit(txid);
-    moved.assert_is("confirming", &events, &["credit", "reversal"]);
-    is_held("operator", &moved);
+    assert_held(&shop.deposit(&txid), "operator", &events, &["credit", "reversal"]);
     assert_eq!(repair(&shop, "release", &id, true), "done");
     events.extend([RELEASED, REINSTATED]);
-    shop.await_state(txid, "credited").assert_is(
-        "credited",
-        &events,
-        &["credit", "reversal", "reinstatement"],
-    );
+    let journal = ["credit", "reversal", "reinstatement"];
+    shop.await_state(&txid, "credited")
+        .assert_is("credited", &events, &journal);
     assert_eq!((shop.credits().len(), shop.credited_sat("shop")), (2, 4_000_000));
-    // A coin of one merchant is a customer's coin to another.
-    let other = watched(&shop, "hold");
-    let across = shop.node.spend(
-        &[&third],
-        &[
-            (&till, 2_000_000),
-            (&fresh_address(), third.sat - 2_000_000 - FEE),
-        ],
+    shop.assert_sound();
+}
+
+#[test]
+fn coin_of_one_merchant_is_a_customers_coin_to_another() {
+    let shop = open();
+    let coin = shop.node.coin();
+    let (till, other) = (watched(&shop, "shop"), watched(&shop, "hold"));
+    let payment = shop.node.spend(
+        &[&coin],
+        &[(&till, 2_000_000), (&fresh_address(), coin.sat - 2_000_000 - FEE)],
     );
-    list_and_bury(&shop, &across);
-    let across = shop.node.spend(&[&across.coin(0)], &[(&other, 2_000_000 - FEE)]);
+    list_and_bury(&shop, &payment);
+    let across = shop.node.spend(&[&payment.coin(0)], &[(&other, 2_000_000 - FEE)]);
     list_and_bury(&shop, &across);
     assert_outputs(&shop, &across, &[["external", "watch", "credited", ""]]);
     assert_eq!(shop.credited_sat("hold"), 2_000_000 - FEE);
+    assert_eq!(
+        shop.credited_sat("shop"),
+        2_000_000,
+        "paying out reverses nothing"
+    );
     shop.assert_sound();
 }
