@@ -23,6 +23,13 @@ pub fn wait_until<T>(what: &str, deadline: Duration, mut probe: impl FnMut() -> 
     }
 }
 
+/// Lets time pass, for a test that acts at a random moment. Never to wait for something: that is
+/// [`wait_until`].
+#[allow(clippy::disallowed_methods)]
+pub fn let_pass(span: Duration) {
+    std::thread::sleep(span);
+}
+
 // A test drives real processes, so it waits in real time; the product takes its time from `clock`.
 #[allow(clippy::disallowed_methods)]
 fn now() -> Instant {

@@ -116,13 +116,15 @@ impl RegtestNode {
         }
     }
 
-    /// Makes `count` confirmed coins of one, for as many [`coin`](Self::coin) calls.
+    /// Makes `count` confirmed coins of one; [`coin`](Self::coin) finds them too.
     #[track_caller]
-    pub fn split_coin(&self, count: u64) {
+    pub fn split_coin(&self, count: u32) -> Vec<Coin> {
         let (coin, address) = (self.coin(), self.new_address());
-        let each = (coin.sat - 1_000_000) / count;
+        let each = (coin.sat - 1_000_000) / u64::from(count);
         let outputs: Vec<(&str, u64)> = (0..count).map(|_| (address.as_str(), each)).collect();
-        self.generateblock(&[&self.spend(&[&coin], &outputs).hex]);
+        let split = self.spend(&[&coin], &outputs);
+        self.generateblock(&[&split.hex]);
+        (0..count).map(|vout| split.coin(vout)).collect()
     }
 
     /// Builds and signs a transaction from `coins` to `outputs` (address, satoshi) in this order; an address

@@ -8,6 +8,8 @@ mod bitcoin_source;
 mod common;
 mod first_payment;
 mod harness;
+mod kill;
+mod market;
 mod own_coins;
 mod payments;
 mod reorgs;

@@ -110,28 +110,15 @@ impl Shop {
     /// The same for one chain of several.
     #[track_caller]
     pub fn settle_on(&self, alias: &str, node: &RegtestNode) {
-        let (tip, height) = (node.tip(), node.height());
-        self.await_chain(alias, &format!("{alias} follows {tip} at {height}"), |chain| {
-            chain["hash"] == tip.as_str() && chain["height"] == height && chain["state"] == "following"
-        });
+        settle(&self.daemon, alias, node);
     }
 
     /// Waits until the daemon names this state of a chain; the reason that it gives.
     #[track_caller]
     pub fn await_chain_state(&self, alias: &str, state: &str) -> String {
-        let chain = self.await_chain(alias, &format!("{alias} is {state}"), |chain| {
-            chain["state"] == state
-        });
+        let what = format!("{alias} is {state}");
+        let chain = await_chain(&self.daemon, alias, &what, |chain| chain["state"] == state);
         text(&chain["reason"])
-    }
-
-    #[track_caller]
-    fn await_chain(&self, alias: &str, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-        self.daemon.wait_for(what, &["chain", "status"], |status| {
-            let chains = status["chains"].as_array()?;
-            let chain = chains.iter().find(|chain| chain["chain"] == alias)?;
-            is_so(chain).then(|| chain.clone())
-        })
     }
 
     // ---- payments ----
@@ -209,6 +196,25 @@ impl Shop {
     pub fn assert_sound(&self) {
         assert_sound(&self.daemon);
     }
+}
+
+/// Waits until a daemon has the node's tip and is content.
+#[track_caller]
+pub fn settle(daemon: &Daemon, alias: &str, node: &RegtestNode) {
+    let (tip, height) = (node.tip(), node.height());
+    let what = format!("{alias} follows {tip} at {height}");
+    await_chain(daemon, alias, &what, |chain| {
+        chain["hash"] == tip.as_str() && chain["height"] == height && chain["state"] == "following"
+    });
+}
+
+#[track_caller]
+fn await_chain(daemon: &Daemon, alias: &str, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    daemon.wait_for(what, &["chain", "status"], |status| {
+        let chains = status["chains"].as_array()?;
+        let chain = chains.iter().find(|chain| chain["chain"] == alias)?;
+        is_so(chain).then(|| chain.clone())
+    })
 }
 
 /// Nothing in the database of a daemon breaks an invariant.
