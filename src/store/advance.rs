@@ -2,7 +2,7 @@
 //! then, and only then, what became of every deposit, and which of them are due. State, journal, audit,
 //! events, headers and cursor move together or not at all.
 
-use super::chains::{ChainKey, ChainRow};
+use super::chains::ChainKey;
 use super::codec::{int, uint};
 use super::deposits::{Cause, Deposit, Place};
 use super::txs::{Context, Made};
@@ -81,7 +81,7 @@ impl WriteTx<'_> {
                 tip.header.hash, step.from.header.hash
             )));
         }
-        if self.rules_hit_since(&row, &step.blocks)? {
+        if self.rules_hit_since(step.chain, &step.blocks)? {
             return Ok(Advanced::RulesChanged);
         }
         let at = self.context(step.chain)?;
@@ -106,7 +106,11 @@ impl WriteTx<'_> {
     }
 
     /// Was a rule added since these blocks were filtered that hits one of their outputs?
-    fn rules_hit_since(&self, chain: &ChainRow, blocks: &[ScannedBlock]) -> Result<bool, StoreError> {
+    pub(super) fn rules_hit_since(
+        &self,
+        chain: ChainKey,
+        blocks: &[ScannedBlock],
+    ) -> Result<bool, StoreError> {
         let Some(oldest) = blocks.iter().map(|block| block.version).min() else {
             return Ok(false);
         };
@@ -114,7 +118,7 @@ impl WriteTx<'_> {
             return Ok(false);
         }
         let newer: HashSet<u64> = self
-            .scripts_since(chain.key, oldest)?
+            .scripts_since(chain, oldest)?
             .iter()
             .map(|s| index::short(&s.0))
             .collect();

@@ -57,7 +57,8 @@ pub enum Rescanned {
     Going,
     /// The tip is reached.
     Done,
-    /// The blocks do not link, or the node is on another branch than we are: the stretch is read again.
+    /// The blocks do not link, the node is on another branch than we are, or a rule added since they were
+    /// filtered hits one of them: they are read again.
     SteppedBack,
 }
 
@@ -222,6 +223,9 @@ impl WriteTx<'_> {
         };
         if (rescan.id, rescan.next_height, rescan.last_hash) != (was.id, was.next_height, was.last_hash) {
             // A disconnect has stepped it back while these blocks were read.
+            return Ok(Rescanned::SteppedBack);
+        }
+        if self.rules_hit_since(chain, blocks)? {
             return Ok(Rescanned::SteppedBack);
         }
         let at = self.context(chain)?;
