@@ -369,18 +369,12 @@ impl<S: ChainSource> Follower<S> {
     }
 
     async fn refresh_index(&mut self) -> Result<(), StoreError> {
-        let (key, version) = (self.key, self.index.version());
-        if self.store.read(|tx| tx.list_version()).await? == version && version.0 != 0 {
-            return Ok(());
+        let (key, since) = (self.key, self.index.version());
+        let newer = self.store.read(move |tx| tx.newer_scripts(key, since)).await?;
+        if let Some((shorts, version)) = newer {
+            self.index.reserve_scripts(shorts.len());
+            self.index.add_scripts(shorts, version);
         }
-        let mut index = std::mem::take(&mut self.index);
-        self.index = self
-            .store
-            .read(move |tx| {
-                tx.refresh_scripts(key, &mut index)?;
-                Ok(index)
-            })
-            .await?;
         Ok(())
     }
 

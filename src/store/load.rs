@@ -1,49 +1,43 @@
 //! What a follower loads into memory: the short hashes of its rules and the outpoints of interest.
 
+use super::advance::remember;
 use super::chains::ChainKey;
 use super::codec::{int, uint};
-use super::{ReadTx, StoreError};
-use crate::index::{self, Index};
-use crate::rules::Outpoint;
+use super::{ReadTx, StoreError, staged};
+use crate::index;
+use crate::rules::{ListVersion, Outpoint};
 use rusqlite::params;
 
 impl ReadTx<'_> {
-    /// Brings an index up to the current rules of its chain; true when anything was added. Costs one small
-    /// read when nothing changed.
-    pub fn refresh_scripts(&self, chain: ChainKey, index: &mut Index) -> Result<bool, StoreError> {
+    /// The short hashes of the scripts of rules that are newer than `since`, and the version that they stand
+    /// at; `None` when there is none. Costs one small read then.
+    pub fn newer_scripts(
+        &self,
+        chain: ChainKey,
+        since: ListVersion,
+    ) -> Result<Option<(Vec<u64>, ListVersion)>, StoreError> {
         let version = self.list_version()?;
-        if index.version() == version && version.0 != 0 {
-            return Ok(false);
+        if version == since {
+            return Ok(None);
         }
-        let since = if index.script_count() == 0 {
-            0
-        } else {
-            index.version().0
-        };
-        let count: i64 = self
-            .conn()
-            .prepare_cached("SELECT count(*) FROM addresses WHERE chain = ?1 AND version > ?2")?
-            .query_row(params![chain.0, since], |row| row.get(0))?;
-        index.reserve_scripts(usize::try_from(count).unwrap_or_default());
         let mut statement = self
             .conn()
             .prepare_cached("SELECT script FROM addresses WHERE chain = ?1 AND version > ?2")?;
-        let mut rows = statement.query(params![chain.0, since])?;
-        let mut is_changed = false;
+        let mut rows = statement.query(params![chain.0, since.0])?;
+        let mut shorts = Vec::new();
         while let Some(row) = rows.next()? {
             let script = row
                 .get_ref(0)?
                 .as_blob()
                 .map_err(|error| StoreError::Corrupt(error.to_string()))?;
-            index.add_scripts([index::short(script)], version);
-            is_changed = true;
+            shorts.push(index::short(script));
         }
-        index.add_scripts([], version);
-        Ok(is_changed)
+        Ok(Some((shorts, version)))
     }
 
     /// Every outpoint whose spending concerns us: outputs of ours that no block inside the window has spent
-    /// long ago, and what stored transactions spend that are unconfirmed or inside the window.
+    /// long ago, what stored transactions spend that are unconfirmed or inside the window, and what rescans
+    /// have read and not applied yet.
     pub fn outpoints_of_interest(
         &self,
         chain: ChainKey,
@@ -72,6 +66,16 @@ impl ReadTx<'_> {
                 txid: row.get(0)?,
                 vout: uint(row.get(1)?)?,
             });
+        }
+        let mut statement = self.conn().prepare_cached(
+            "SELECT b.candidates FROM rescan_blocks b JOIN rescans r ON r.id = b.rescan WHERE r.chain = ?1",
+        )?;
+        let mut rows = statement.query([chain.0])?;
+        while let Some(row) = rows.next()? {
+            for candidate in staged::decode(&row.get::<_, String>(0)?)? {
+                let vouts = candidate.outputs.iter().map(|output| output.vout);
+                remember(&candidate, vouts, &mut outpoints);
+            }
         }
         Ok(outpoints)
     }

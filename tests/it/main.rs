@@ -25,6 +25,7 @@ mod config;
 mod harness;
 mod mempools;
 mod naive;
+mod operator;
 mod reorgs;
 mod rescans;
 mod rig;
