@@ -127,6 +127,13 @@ impl RegtestNode {
         (0..count).map(|vout| split.coin(vout)).collect()
     }
 
+    /// A payment from a coin of its own, its first output, with the change in the second. Not sent.
+    #[track_caller]
+    pub fn payment(&self, address: &str, sat: u64) -> RawTx {
+        let (coin, change) = (self.coin(), self.new_address());
+        self.spend(&[&coin], &[(address, sat), (&change, coin.sat - sat - 1_000)])
+    }
+
     /// Builds and signs a transaction from `coins` to `outputs` (address, satoshi) in this order; an address
     /// may come twice. The rest is the fee, so name the change too. Not sent: see
     /// [`broadcast`](Self::broadcast) and [`generateblock`](Self::generateblock).

@@ -17,25 +17,28 @@ struct Dialect {
     extra: Value,
 }
 
+fn network(version: u64, name: &str, warnings: &Value) -> Value {
+    json!({ "version": version, "subversion": name, "warnings": warnings, "localservices": "0409" })
+}
+
 fn dialects() -> Vec<Dialect> {
-    let network = |version: u64, name: &str, warnings: Value| json!({ "version": version, "subversion": name, "warnings": warnings, "localservices": "0409" });
     vec![
         Dialect {
             name: "warnings are a text",
             info: json!({ "warnings": "", "softforks": { "taproot": { "active": true } } }),
-            network: network(250_000, "/Satoshi:25.0.0/", json!("")),
+            network: network(250_000, "/Satoshi:25.0.0/", &json!("")),
             extra: json!({ "addresses": ["x"], "reqSigs": 1 }),
         },
         Dialect {
             name: "warnings are an empty list",
             info: json!({ "warnings": [], "bits": "207fffff", "target": "7f".repeat(32) }),
-            network: network(280_100, "/Satoshi:28.1.0/", json!([])),
+            network: network(280_100, "/Satoshi:28.1.0/", &json!([])),
             extra: json!({ "address": "x", "target": "7f".repeat(32) }),
         },
         Dialect {
             name: "warnings are a list, fields that nobody knows",
             info: json!({ "warnings": ["a", "b"], "size_on_disk": 1e300, "next": { "deep": [null] } }),
-            network: network(310_000, "/Satoshi:31.0.0/", json!(["a"])),
+            network: network(310_000, "/Satoshi:31.0.0/", &json!(["a"])),
             extra: json!({ "hex": "00", "new_field": [{ "a": 1.5 }] }),
         },
         Dialect {

@@ -4,6 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bitcoin_source;
+mod cases_atomic;
+mod cases_outputs;
+mod cases_reorg;
 #[path = "../common/mod.rs"]
 mod common;
 mod first_payment;
