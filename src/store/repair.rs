@@ -118,7 +118,8 @@ impl WriteTx<'_> {
         })
     }
 
-    /// Asks for a re-anchoring. The same again is the same; another height while one waits is refused.
+    /// Asks for a re-anchoring. The same again is the same. Another height takes the place of the one that
+    /// waits: a height on the branch that was left is never worked off, and must not be the last word.
     pub fn ask_reanchor(
         &mut self,
         chain: ChainKey,
@@ -126,21 +127,20 @@ impl WriteTx<'_> {
         reason: &str,
     ) -> Result<Reanchor, StoreError> {
         let point = self.reanchor_point(chain, height)?;
-        if let Some(asked) = self.asked_reanchor(chain)? {
-            if asked.fork_height == height {
-                return Ok(asked);
-            }
-            return Err(StoreError::Refused(format!(
-                "going back to height {} is asked for already",
-                asked.fork_height
-            )));
-        }
         let now = self.now_ms();
-        self.conn().execute(
-            "INSERT INTO reanchors (chain, fork_height, fork_hash, state, reason, asked_at) \
-             VALUES (?1, ?2, ?3, 'asked', ?4, ?5)",
-            params![chain.0, int(height)?, point.header.hash, reason, now],
-        )?;
+        match self.asked_reanchor(chain)? {
+            Some(asked) if asked.fork_height == height => return Ok(asked),
+            Some(asked) => self.conn().execute(
+                "UPDATE reanchors SET fork_height = ?2, fork_hash = ?3, reason = ?4, asked_at = ?5 \
+                 WHERE id = ?1 AND state = 'asked'",
+                params![asked.id, int(height)?, point.header.hash, reason, now],
+            )?,
+            None => self.conn().execute(
+                "INSERT INTO reanchors (chain, fork_height, fork_hash, state, reason, asked_at) \
+                 VALUES (?1, ?2, ?3, 'asked', ?4, ?5)",
+                params![chain.0, int(height)?, point.header.hash, reason, now],
+            )?,
+        };
         self.audit_operator(
             chain,
             "accept-reorg",
