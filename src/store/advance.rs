@@ -59,6 +59,8 @@ pub enum Advanced {
 /// What a step carries from its disconnects to its end.
 #[derive(Default)]
 pub(super) struct Reorg {
+    /// The highest block that both branches share.
+    pub fork_height: Option<u64>,
     /// Transactions whose block was disconnected, with that block.
     pub left: BTreeMap<i64, HeldHeader>,
     /// Transactions that a block connected in this step holds.
@@ -85,7 +87,10 @@ impl WriteTx<'_> {
             return Ok(Advanced::RulesChanged);
         }
         let at = self.context(step.chain)?;
-        let mut reorg = Reorg::default();
+        let mut reorg = Reorg {
+            fork_height: step.fork_height,
+            ..Reorg::default()
+        };
         let mut outpoints = Vec::new();
         while step.fork_height.is_some_and(|fork| tip.height > fork) {
             tip = self.disconnect(step.chain, &tip, &mut reorg)?;
@@ -330,7 +335,10 @@ impl WriteTx<'_> {
                     format!("block {} left the best chain", lost.header.hash),
                 ),
             };
-            let cause = Cause::block(lost.height, lost.header.hash, words);
+            let cause = Cause {
+                fork_height: reorg.fork_height,
+                ..Cause::block(lost.height, lost.header.hash, words)
+            };
             for mut deposit in self.deposits_of_tx(*tx)? {
                 if deposit.height.is_some() {
                     self.move_deposit(&mut deposit, fact, None, &cause)?;

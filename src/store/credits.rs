@@ -36,6 +36,8 @@ pub(super) struct Booked {
     pub credit_id: String,
     pub entry: JournalEntry,
     pub net: Amount,
+    /// Of a reversal by a reorg: the highest block that both branches share.
+    pub fork_height: Option<u64>,
 }
 
 impl ReadTx<'_> {
@@ -104,6 +106,7 @@ impl WriteTx<'_> {
                 credit_id,
                 entry,
                 net: deposit.amount,
+                fork_height: None,
             },
         )
     }
@@ -147,6 +150,7 @@ impl WriteTx<'_> {
                 credit_id,
                 entry,
                 net: Amount::ZERO,
+                fork_height: cause.fork_height,
             },
         )
     }

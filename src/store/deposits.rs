@@ -80,6 +80,8 @@ pub(super) struct Cause {
     pub hash: Option<BlockHash>,
     pub words: String,
     pub actor: &'static str,
+    /// Of a reorg: the highest block that both branches share.
+    pub fork_height: Option<u64>,
 }
 
 impl Cause {
@@ -89,6 +91,7 @@ impl Cause {
             hash: Some(hash),
             words: words.into(),
             actor: "daemon",
+            fork_height: None,
         }
     }
 
@@ -98,6 +101,7 @@ impl Cause {
             hash: None,
             words: words.into(),
             actor: "daemon",
+            fork_height: None,
         }
     }
 
@@ -107,6 +111,7 @@ impl Cause {
             hash: None,
             words: words.into(),
             actor: "operator",
+            fork_height: None,
         }
     }
 }

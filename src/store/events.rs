@@ -33,6 +33,7 @@ struct CreditData<'a> {
     amount: String,
     amount_base: String,
     reason: &'a str,
+    fork_height: Option<u64>,
     deposit: Snapshot<'a>,
 }
 
@@ -136,6 +137,7 @@ impl WriteTx<'_> {
             amount: deposit.amount.to_units_string(deposit.decimals),
             amount_base: deposit.amount.to_string(),
             reason: &booked.entry.reason,
+            fork_height: booked.fork_height,
             deposit: self.snapshot(deposit)?,
         };
         let heading = Heading {

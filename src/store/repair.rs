@@ -170,6 +170,7 @@ impl WriteTx<'_> {
             )));
         }
         let reorg = Reorg {
+            fork_height: Some(point.height),
             left: self.drop_above(chain, &point, &cursor)?,
             ..Reorg::default()
         };
