@@ -5,7 +5,7 @@
 use super::chains::ChainKey;
 use super::codec::{int, uint};
 use super::deposits::{Cause, Deposit, Place};
-use super::txs::{Context, Made};
+use super::txs::{Context, Made, remember};
 use super::{StoreError, WriteTx};
 use crate::index;
 use crate::rules::policy::{self, Policy};
@@ -458,24 +458,4 @@ fn place(height: u64, sum: Amount, is_coinbase: bool, policy: &Policy) -> Result
         confirmations,
         due_height,
     })
-}
-
-/// What the index must know of a stored transaction: its inputs and those of its ancestors (whoever spends
-/// them replaces it), and its outputs of ours (whoever spends them moves our coin).
-pub(super) fn remember(
-    candidate: &CandidateTx,
-    vouts: impl Iterator<Item = u64>,
-    outpoints: &mut Vec<Outpoint>,
-) {
-    outpoints.extend(candidate.inputs.iter().copied());
-    outpoints.extend(
-        candidate
-            .ancestors
-            .iter()
-            .flat_map(|ancestor| ancestor.inputs.iter().copied()),
-    );
-    outpoints.extend(vouts.map(|vout| Outpoint {
-        txid: candidate.txid,
-        vout,
-    }));
 }

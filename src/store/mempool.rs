@@ -1,10 +1,10 @@
 //! Applying a mempool list: who is in it is seen, who stays out of it for long is evicted, who conflicts with
 //! it is replaced. A list counts only if it was read at our tip and is newer than the last one.
 
-use super::advance::{Terms, remember};
+use super::advance::Terms;
 use super::chains::ChainKey;
 use super::deposits::Cause;
-use super::txs::{Context, Made};
+use super::txs::{Context, Made, remember};
 use super::{StoreError, WriteTx};
 use crate::rules::state::Fact;
 use crate::rules::{CandidateTx, MempoolList, Outpoint, Txid};

@@ -470,7 +470,7 @@ impl WriteTx<'_> {
 pub fn outpoints_of(block: &ScannedBlock) -> Vec<Outpoint> {
     let mut outpoints = Vec::new();
     for candidate in &block.txs {
-        super::advance::remember(
+        super::txs::remember(
             candidate,
             candidate.outputs.iter().map(|output| output.vout),
             &mut outpoints,

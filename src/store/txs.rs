@@ -360,3 +360,23 @@ impl WriteTx<'_> {
         height.map(uint).transpose()
     }
 }
+
+/// What the index must know of a stored transaction: its inputs and those of its ancestors (whoever spends
+/// them replaces it), and its outputs of ours (whoever spends them moves our coin).
+pub(super) fn remember(
+    candidate: &CandidateTx,
+    vouts: impl Iterator<Item = u64>,
+    outpoints: &mut Vec<Outpoint>,
+) {
+    outpoints.extend(candidate.inputs.iter().copied());
+    outpoints.extend(
+        candidate
+            .ancestors
+            .iter()
+            .flat_map(|ancestor| ancestor.inputs.iter().copied()),
+    );
+    outpoints.extend(vouts.map(|vout| Outpoint {
+        txid: candidate.txid,
+        vout,
+    }));
+}
