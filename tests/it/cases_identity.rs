@@ -178,12 +178,17 @@ fn main_node(blocks: u64, subversion: &'static str, at_478559: &'static str, tip
         "chainwork": format!("{:064x}", 0x2_0002_0002_u64), "initialblockdownload": false,
         "time": 1_231_469_665, "pruned": false,
     });
-    let work = format!("{:064x}", 0x2_0002_0002_u64);
-    let header = json!({
-        "confirmations": 1, "height": 1, "version": 1, "merkleroot": first.merkle_root.to_string(),
-        "time": first.time, "nonce": first.nonce, "bits": "1d00ffff",
-        "previousblockhash": genesis.block_hash().to_string(), "chainwork": work,
-    });
+    let header_of = move |height: u64, header: &Header| {
+        let mut fields = json!({
+            "confirmations": 2 - height, "height": height, "version": 1, "time": header.time,
+            "merkleroot": header.merkle_root.to_string(), "nonce": header.nonce, "bits": "1d00ffff",
+            "chainwork": format!("{:064x}", 0x1_0001_0001_u64 * (height + 1)),
+        });
+        if height > 0 {
+            fields["previousblockhash"] = json!(header.prev_blockhash.to_string());
+        }
+        fields
+    };
     stub.handle(move |call: &Call| {
         Some(Reply::Result(match call.method.as_str() {
             "getblockchaininfo" => info.clone(),
@@ -198,7 +203,8 @@ fn main_node(blocks: u64, subversion: &'static str, at_478559: &'static str, tip
             "getblockheader" if call.params[0] == json!("77".repeat(32)) => {
                 json!({ "chainwork": "f".repeat(64) })
             }
-            "getblockheader" => header.clone(),
+            "getblockheader" if call.params[0] == json!(tip) => header_of(1, &first),
+            "getblockheader" => header_of(0, &genesis.header),
             "getchaintips" => tips.clone(),
             "getrawmempool" => json!([]),
             _ => return None,
