@@ -10,7 +10,7 @@ use crate::address;
 use crate::config::{BitcoinChain, Config};
 use crate::rules::state::State;
 use crate::rules::{Outpoint, Txid, ids};
-use crate::store::{Backfill, ChainKey, Database, Deposit, StoreError};
+use crate::store::{Backfill, ChainKey, Database, Deposit};
 use anyhow::Context as _;
 use serde::Serialize;
 
@@ -137,17 +137,10 @@ pub(super) fn accept_reorg(
     (chain, repair): (&ChainArg, &Repair),
 ) -> anyhow::Result<Outcome> {
     let chain = open::chosen(config, chain)?;
-    let (key, hash, shown) = {
+    let (key, hash, shown, waiting) = {
         let database = open::reader(config)?;
         let key = known_chain(&database, chain)?;
         database.read(|tx| {
-            if let Some(asked) = tx.asked_reanchor(key)?.filter(|asked| asked.fork_height != fork) {
-                let height = asked.fork_height;
-                return Err(StoreError::Refused(format!(
-                    "going back to height {height} is asked for \
-                 already"
-                )));
-            }
             let point = tx.reanchor_point(key, fork)?;
             let chains = Chains::read(tx)?;
             let above = tx.deposits_above(key, fork)?;
@@ -155,24 +148,30 @@ pub(super) fn accept_reorg(
                 .iter()
                 .map(|deposit| deposits::json(&chains, deposit))
                 .collect();
-            Ok((key, point.header.hash, shown))
+            let waiting = tx.asked_reanchor(key)?.map(|asked| asked.fork_height);
+            Ok((key, point.header.hash, shown, waiting))
         })?
     };
     let credited = shown
         .iter()
         .filter(|deposit| deposit.state == State::Credited.word())
         .count();
+    let instead = match waiting {
+        Some(height) if height != fork => format!(" instead of block {height}, which waits"),
+        Some(_) | None => String::new(),
+    };
     let text = format!(
-        "take {} back to block {fork} ({hash}) once the node is on it: {} deposits lose their block, \
-         {credited} of \
-         them are credited and reversed unless the new branch holds them",
+        "take {} back to block {fork} ({hash}){instead} once the node is on it: {} deposits lose their \
+         block, {credited} of them are credited and reversed unless the new branch holds them",
         chain.alias,
         shown.len()
     );
     act(out, "accept-reorg", repair, text, shown, || {
         let mut database = open::writer(config)?;
         Ok(database.write(open::now_ms(), |tx| {
-            let is_new = tx.asked_reanchor(key)?.is_none();
+            let is_new = tx
+                .asked_reanchor(key)?
+                .is_none_or(|asked| asked.fork_height != fork);
             tx.ask_reanchor(key, fork, &repair.reason)?;
             Ok(is_new)
         })?)
