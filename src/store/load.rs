@@ -1,6 +1,6 @@
 //! What a follower loads into memory: the short hashes of its rules and the outpoints of interest.
 
-use super::advance::remember;
+use super::txs::remember;
 use super::chains::ChainKey;
 use super::codec::{int, uint};
 use super::{ReadTx, StoreError, staged};
