@@ -13,6 +13,7 @@ pub mod config;
 pub mod egress;
 pub mod index;
 pub mod telemetry;
+pub mod webhook;
 
 pub mod chain;
 pub mod follow;

@@ -9,6 +9,7 @@ pub use secret::{Secret, SecretError, SecretFile};
 pub use section::Fault;
 
 use crate::address::Network;
+use crate::egress;
 use crate::rules::policy::Policy;
 use crate::rules::{BlockHash, ChainId};
 use std::path::{Path, PathBuf};
@@ -30,10 +31,27 @@ pub struct Config {
     pub database: PathBuf,
     /// How to log.
     pub log: LogConfig,
+    /// How callbacks are sent.
+    pub callbacks: CallbacksConfig,
     /// The Bitcoin chains, at least one.
     pub bitcoin: Vec<BitcoinChain>,
     /// Merchants that differ from the defaults.
     pub merchants: Vec<MerchantConfig>,
+}
+
+/// How callbacks are sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallbacksConfig {
+    /// Which addresses they go to.
+    pub policy: egress::Policy,
+    /// Certificates of authorities that are believed besides the public ones.
+    pub ca_file: Option<PathBuf>,
+    /// How long one attempt may take in all.
+    pub timeout: Duration,
+    /// How long a failing delivery holds back newer ones of its subject.
+    pub order_patience: Duration,
+    /// How many attempts run at once.
+    pub concurrency: usize,
 }
 
 /// How to log.

@@ -3,10 +3,11 @@
 
 use super::section::{Fault, Faults, Section, whole};
 use super::{
-    BitcoinChain, Checkpoint, Config, InternalRule, LogConfig, LogFormat, MerchantConfig, RpcAuth,
-    SecretFile, Start, is_name,
+    BitcoinChain, CallbacksConfig, Checkpoint, Config, InternalRule, LogConfig, LogFormat, MerchantConfig,
+    RpcAuth, SecretFile, Start, is_name,
 };
 use crate::address::Network;
+use crate::egress::{Policy as EgressPolicy, Range};
 use crate::rules::policy::{Policy, PolicyError, Tier};
 use crate::rules::{Amount, BlockHash, ChainId};
 use std::path::Path;
@@ -45,6 +46,7 @@ fn root(root: &Section<'_>, file: &Path) -> Option<Config> {
         text(value).filter(|path| !path.is_empty())
     });
     let log = log(root.table("log").as_ref());
+    let callbacks = callbacks(root.table("callbacks").as_ref(), folder);
     let sections = root.tables("bitcoin");
     if sections.as_ref().is_some_and(Vec::is_empty) {
         root.fault("bitcoin", "missing, allowed: at least one [[bitcoin]]");
@@ -61,6 +63,7 @@ fn root(root: &Section<'_>, file: &Path) -> Option<Config> {
         file: file.to_owned(),
         database: folder.join(database.unwrap_or("creditd.db")),
         log,
+        callbacks,
         bitcoin: bitcoin.into_iter().collect::<Option<_>>()?,
         merchants,
     })
@@ -92,6 +95,46 @@ fn log(section: Option<&Section<'_>>) -> LogConfig {
         format: format.unwrap_or(LogFormat::Text),
         level: level.unwrap_or(tracing::Level::INFO),
     }
+}
+
+/// An absent table reads as one without keys.
+fn callbacks(section: Option<&Section<'_>>, folder: &Path) -> CallbacksConfig {
+    let number = |key, range, default| section.map_or(default, |found| found.number(key, range, default));
+    let timeout_secs = number("timeout_secs", 1..=60, 15);
+    let order_patience_secs = number("order_patience_secs", 0..=86_400, 900);
+    let concurrency = number("concurrency", 1..=4_096, 256);
+    let ca_file = section.and_then(|section| {
+        section.optional("ca_file", "a path", |value| {
+            text(value).filter(|path| !path.is_empty())
+        })
+    });
+    let policy = section.map(allow_ranges).unwrap_or_default();
+    if let Some(section) = section {
+        section.close();
+    }
+    CallbacksConfig {
+        policy,
+        ca_file: ca_file.map(|path| folder.join(path)),
+        timeout: Duration::from_secs(timeout_secs),
+        order_patience: Duration::from_secs(order_patience_secs),
+        concurrency: usize::try_from(concurrency).unwrap_or(usize::MAX),
+    }
+}
+
+fn allow_ranges(section: &Section<'_>) -> EgressPolicy {
+    let allowed = "a list of ranges such as \"10.1.0.0/16\"";
+    let texts = section.optional("allow_ranges", allowed, |value| {
+        let items = value.as_array()?.iter();
+        items.map(|item| text(item.get_ref())).collect::<Option<Vec<_>>>()
+    });
+    let mut ranges = Vec::new();
+    for text in texts.unwrap_or_default() {
+        match Range::parse(text) {
+            Ok(range) => ranges.push(range),
+            Err(error) => section.fault("allow_ranges", format!("{text:?}: {error}")),
+        }
+    }
+    EgressPolicy::new(ranges)
 }
 
 fn bitcoin(section: &Section<'_>, folder: &Path) -> Option<BitcoinChain> {

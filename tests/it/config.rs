@@ -1,6 +1,7 @@
 //! The config file: its documentation is true, and every fault is reported with its place.
 
 use creditd::config::{Config, ConfigError, DEFAULT_TOML, InternalRule, RpcAuth, Start};
+use creditd::egress::Verdict;
 use creditd::rules::Amount;
 use std::path::Path;
 
@@ -43,7 +44,7 @@ fn the_default_file_is_a_config_and_its_defaults_are_those_of_the_code() {
             _ => format!("{line}\n"),
         })
         .collect();
-    assert_eq!(shown, 11, "a default was added or lost: is it documented?");
+    assert_eq!(shown, 15, "a default was added or lost: is it documented?");
     assert_eq!(parse(&with_defaults).unwrap(), as_written);
 }
 
@@ -85,6 +86,49 @@ fn a_small_config_means_what_it_says() {
     };
     assert_eq!(file.path().unwrap(), Path::new("/etc/creditd/cookie"));
     assert_eq!(config.internal_rule("anyone"), InternalRule::Ignore);
+}
+
+#[test]
+fn callbacks_go_to_public_addresses_unless_ranges_are_listed() {
+    let callbacks = parse(SMALL).unwrap().callbacks;
+    assert!(callbacks.policy.is_public_only());
+    assert_eq!((callbacks.timeout.as_secs(), callbacks.concurrency), (15, 256));
+    let listed = "[callbacks]\nallow_ranges = [\"10.1.0.0/16\", \"fd00:1::/32\"]\nca_file = \"own.pem\"\n";
+    let callbacks = parse(&format!("{SMALL}{listed}")).unwrap().callbacks;
+    assert_eq!(
+        callbacks.policy.judge("10.1.2.3".parse().unwrap()),
+        Verdict::Listed
+    );
+    assert!(matches!(
+        callbacks.policy.judge("10.2.0.1".parse().unwrap()),
+        Verdict::Denied(_)
+    ));
+    assert_eq!(callbacks.ca_file.unwrap(), Path::new("/etc/creditd/own.pem"));
+}
+
+#[test]
+fn ranges_that_would_open_too_much_are_faults() {
+    let cases = [
+        ("\"0.0.0.0/0\"", "never called"),
+        ("\"169.254.169.254/32\"", "never called"),
+        ("\"::/0\"", "never called"),
+        ("\"fe80::/64\"", "never called"),
+        ("\"::ffff:10.0.0.0/104\"", "never called"),
+        ("\"10.1.2.3/16\"", "not a range"),
+        ("\"10.0.0.0/33\"", "not a range"),
+        ("\"10.0.0.0/+8\"", "not a range"),
+        ("\"10.0.0.0\"", "not a range"),
+        ("\"localhost\"", "not a range"),
+        ("7", "a list of ranges"),
+    ];
+    for (value, expected) in cases {
+        let faults = faults(&format!("{SMALL}[callbacks]\nallow_ranges = [{value}]\n"));
+        assert_eq!(faults.len(), 1, "{faults:?}");
+        assert!(
+            faults[0].contains("callbacks.allow_ranges: ") && faults[0].contains(expected),
+            "{value}: {faults:?}"
+        );
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod common;
 
 mod address;
 mod bitcoin_source;
+mod callback_urls;
 mod cases_addresses;
 mod cases_amounts;
 mod cases_answers;
@@ -36,3 +37,4 @@ mod store_open;
 mod stub;
 mod tables;
 mod telemetry;
+mod webhook;

@@ -277,6 +277,7 @@ impl Dial for ScriptedDial {
     async fn send(&self, _request: HttpRequest) -> Result<HttpReply, DialError> {
         let body = self.bodies.lock().unwrap().remove(0);
         Ok(HttpReply {
+            retry_after_secs: None,
             status: 200,
             body: body.into(),
         })

@@ -105,9 +105,14 @@ impl RpcError {
     pub fn into_source(self, doing: impl Into<String>) -> SourceError {
         let why = self.to_string();
         let source: Option<Box<dyn std::error::Error + Send + Sync>> = match self {
-            RpcError::Dial(DialError::Refused(cause) | DialError::Broken(cause)) => Some(cause),
+            RpcError::Dial(DialError::Refused(cause) | DialError::Tls(cause) | DialError::Broken(cause)) => {
+                Some(cause)
+            }
+            RpcError::Dial(DialError::BadUrl(source)) => Some(source.into()),
             RpcError::SecretFile { source, .. } => Some(source.into()),
-            RpcError::Dial(DialError::TimedOut { .. } | DialError::TooLarge { .. })
+            RpcError::Dial(
+                DialError::TimedOut { .. } | DialError::TooLarge { .. } | DialError::Blocked { .. },
+            )
             | RpcError::Unauthorized { .. }
             | RpcError::Forbidden
             | RpcError::WarmingUp(_)

@@ -1,0 +1,72 @@
+//! The way to nodes, which the operator's config names: any address, whole answers only.
+
+use super::error::explain;
+use super::{Dial, DialError, HttpReply, HttpRequest, tls};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long an idle connection is kept: less than the 30 s after which bitcoind closes it from its side.
+const IDLE: Duration = Duration::from_secs(20);
+
+/// The network, for nodes: connections kept alive, no proxy from the environment, no redirects.
+#[derive(Debug, Default)]
+pub struct HttpDial {
+    /// Made at the first request and again after each [`Dial::reset`]: dropping a client drops its pool.
+    client: Mutex<Option<reqwest::Client>>,
+}
+
+impl HttpDial {
+    /// A dial without connections yet.
+    pub fn new() -> HttpDial {
+        HttpDial::default()
+    }
+
+    fn client(&self) -> Result<reqwest::Client, DialError> {
+        let mut slot = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = slot.as_ref() {
+            return Ok(client.clone());
+        }
+        let tls = tls::client_config(None).map_err(|error| DialError::Broken(error.into()))?;
+        let client = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .pool_idle_timeout(IDLE)
+            .tcp_nodelay(true)
+            .build()
+            .map_err(|error| DialError::Broken(error.into()))?;
+        *slot = Some(client.clone());
+        Ok(client)
+    }
+}
+
+impl Dial for HttpDial {
+    async fn send(&self, request: HttpRequest) -> Result<HttpReply, DialError> {
+        let (deadline, body_bytes_max) = (request.deadline, request.body_bytes_max);
+        let to_error = |error: reqwest::Error| explain(error, deadline);
+        let builder = super::request(&self.client()?, request);
+        let mut reply = builder.send().await.map_err(to_error)?;
+        let (status, retry_after_secs) = (reply.status().as_u16(), super::retry_after_secs(&reply));
+        let announced = reply.content_length().unwrap_or(0);
+        let announced = usize::try_from(announced).unwrap_or(usize::MAX);
+        if announced > body_bytes_max {
+            return Err(DialError::TooLarge { body_bytes_max });
+        }
+        let mut body = Vec::with_capacity(announced);
+        while let Some(chunk) = reply.chunk().await.map_err(to_error)? {
+            if body.len() + chunk.len() > body_bytes_max {
+                return Err(DialError::TooLarge { body_bytes_max });
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(HttpReply {
+            status,
+            retry_after_secs,
+            body: body.into(),
+        })
+    }
+
+    fn reset(&self) {
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
