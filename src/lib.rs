@@ -19,6 +19,8 @@ pub mod chain;
 pub mod follow;
 pub mod store;
 
+pub mod sandbox;
+
 pub mod check;
 pub mod cli;
 pub mod daemon;

@@ -32,6 +32,7 @@ mod rescans;
 mod rig;
 mod rpc_client;
 mod sample;
+mod sandbox;
 mod scripted;
 mod store_open;
 mod stub;

@@ -18,4 +18,5 @@ mod payments;
 mod reorgs;
 mod replacements;
 mod restarts;
+mod sandbox_conformance;
 mod shop;
