@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use creditd::rules::Txid;
-use creditd::store::{Database, OpenMode};
 use serde_json::Value;
 
 use crate::common::daemon::{Daemon, Setup};
 use crate::common::node::RegtestNode;
 use crate::common::wait::let_pass;
 use crate::market::{Draw, Market};
-use crate::shop::{assert_sound, fresh_address, settle, text};
+use crate::shop::{assert_sound, fresh_address, read, settle, text};
 
 /// At least so many kills, or the test has failed.
 const KILLS: u32 = 200;
@@ -32,11 +31,12 @@ fn daemon_killed_two_hundred_times_ends_at_the_books_of_one_that_was_not() {
     let mut draw = Draw::new(seed);
     let node = RegtestNode::start();
     node.fund();
-    let coins = [node.split_coin(500), node.split_coin(500)].concat();
+    let coins = node.split_coin(1_000);
     let setup = Setup::for_node(&node);
     let addresses: Vec<String> = (0..8).map(|_| fresh_address()).collect();
     let [mut killed, left_alone] = [(); 2].map(|()| watching(&setup, &addresses, &node));
     let mut market = Market::new(&node, addresses, coins);
+    let mut ledger = read(&killed, |tx| tx.ledger_snapshot());
     let mut kills = 0;
     while kills < KILLS {
         for _ in 0..draw.below(8) {
@@ -46,6 +46,12 @@ fn daemon_killed_two_hundred_times_ends_at_the_books_of_one_that_was_not() {
         assert!(killed.is_running(), "it ended by itself:\n{}", killed.log());
         killed.kill9();
         kills += 1;
+        // Seldom, because reading recovers the log before the next daemon has to.
+        if kills % 20 == 0 {
+            let later = read(&killed, |tx| tx.ledger_snapshot());
+            assert_eq!(ledger.lost_in(&later), []);
+            ledger = later;
+        }
         if draw.below(4) == 0 {
             market.step(&mut draw);
         }
@@ -73,6 +79,8 @@ fn daemon_killed_two_hundred_times_ends_at_the_books_of_one_that_was_not() {
     assert_sound(&left_alone);
     let books = books(&killed);
     assert_eq!(books, self::books(&left_alone));
+    let [ours, theirs] = [&killed, &left_alone].map(|daemon| read(daemon, |tx| tx.agreed_projection()));
+    assert_eq!(ours, theirs);
     let credited: BTreeMap<_, _> = books
         .iter()
         .map(|(outpoint, booked)| (outpoint.clone(), booked.net_sat))
@@ -103,11 +111,10 @@ fn watching(setup: &Setup, addresses: &[String], node: &RegtestNode) -> Daemon {
 /// The credits of a daemon by what they are for. Each was created by one event.
 fn books(daemon: &Daemon) -> BTreeMap<(String, u64), Booked> {
     let answer = daemon.json(&["credits", "--limit", "100000"]);
-    let database = Database::open(&daemon.database(), OpenMode::ReadOnly).unwrap();
     let book = |credit: &Value| {
         let (txid, vout) = (text(&credit["txid"]), credit["vout"].as_u64().unwrap());
         let id = Txid::from_hex(&txid).unwrap();
-        let story = database.read(|tx| tx.tx_story(&id)).unwrap().remove(0);
+        let story = read(daemon, |tx| tx.tx_story(&id)).remove(0);
         let output = story.outputs.into_iter().find(|output| output.vout == vout);
         let events = output.unwrap().deposit.unwrap().events;
         let mut created = events.iter().filter(|event| event.kind == "credit.created");

@@ -4,6 +4,7 @@
 
 use bitcoincore_rpc::bitcoin::hashes::{Hash, sha256};
 use bitcoincore_rpc::bitcoin::{Address, Network, ScriptBuf, WPubkeyHash};
+use creditd::store::{Database, OpenMode, ReadTx, StoreError};
 use serde_json::Value;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,6 +14,9 @@ use crate::common::wallet::RawTx;
 
 /// Blocks above a payment's own that make it credited: depth 3.
 pub const TO_CREDIT: u32 = 2;
+
+/// How far below the tip every header is held: the default of the config.
+const REORG_WINDOW: u64 = 144;
 
 /// What happens between the steps of a scenario. Nothing of it may change the outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,7 +223,17 @@ fn await_chain(daemon: &Daemon, alias: &str, what: &str, is_so: impl Fn(&Value) 
 
 /// Nothing in the database of a daemon breaks an invariant.
 #[track_caller]
-pub fn assert_sound(_daemon: &Daemon) {}
+pub fn assert_sound(daemon: &Daemon) {
+    let found = read(daemon, |tx| tx.violations(REORG_WINDOW));
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// Reads the database beside the daemon, as the commands do.
+#[track_caller]
+pub fn read<T>(daemon: &Daemon, look: impl FnOnce(&ReadTx<'_>) -> Result<T, StoreError>) -> T {
+    let database = Database::open(&daemon.database(), OpenMode::ReadOnly).unwrap();
+    database.read(look).unwrap()
+}
 
 /// A deposit as `creditd tx --json` tells it.
 #[derive(Clone, Debug)]
