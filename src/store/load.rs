@@ -1,8 +1,8 @@
 //! What a follower loads into memory: the short hashes of its rules and the outpoints of interest.
 
-use super::txs::remember;
 use super::chains::ChainKey;
 use super::codec::{int, uint};
+use super::txs::remember;
 use super::{ReadTx, StoreError, staged};
 use crate::index;
 use crate::rules::{ListVersion, Outpoint};

@@ -155,6 +155,11 @@ impl FakeNode {
         self.state.lock().unwrap()
     }
 
+    /// The height of its tip. Unlike `state().height()` as an argument it holds no lock during the call.
+    pub fn height(&self) -> u64 {
+        self.state().height() as u64
+    }
+
     /// Mines a block with these transactions, which leave the mempool.
     pub fn mine(&self, transactions: Vec<Transaction>) -> Block {
         let mut state = self.state();

@@ -420,7 +420,7 @@ fn error_inside_a_200_to_any_call_is_an_error() {
             node.state().overrides.clear();
         }
         node.state().overrides.insert(method.to_owned(), reply);
-        let height = node.state().chain.len() as u64;
+        let height = node.height() + 1;
         node.mine(Vec::new());
         daemon.wait_state("unreachable", "backend is busy");
         assert_eq!(daemon.net_sum(), 1_000);

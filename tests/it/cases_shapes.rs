@@ -166,7 +166,7 @@ fn c29_other_answers_that_cannot_be_read_are_named_too() {
             .overrides
             .insert(method.to_owned(), Reply::Result(answer));
         // A new block makes the daemon ask for all of it.
-        let height = node.state().chain.len() as u64;
+        let height = node.height() + 1;
         node.mine(Vec::new());
         let reason = daemon.wait_state("unreachable", words)["reason"].clone();
         assert!(reason.as_str().unwrap().contains("/Satoshi:28.1.0/"), "{reason}");
