@@ -190,7 +190,7 @@ fn check_host(written: &str, url: &Url, policy: &Policy) -> Result<(), UrlError>
     let is_inside = |suffix: &&str| host.strip_suffix(*suffix).is_some_and(|rest| rest.ends_with('.'));
     if !policy.is_public_only() {
         Ok(())
-    } else if !host.contains('.') || INSIDE.iter().any(|suffix| is_inside(&suffix)) {
+    } else if !host.contains('.') || INSIDE.iter().any(is_inside) {
         Err(UrlError::InsideName)
     } else if !is_https {
         Err(UrlError::PlainHttp)

@@ -11,6 +11,7 @@ pub mod fake_chain;
 pub mod http;
 pub mod net;
 pub mod node;
+pub mod receiver;
 pub mod stub;
 pub mod wait;
 pub mod wallet;

@@ -8,6 +8,7 @@ mod common;
 
 mod address;
 mod bitcoin_source;
+mod callback_dial;
 mod callback_urls;
 mod cases_addresses;
 mod cases_amounts;
