@@ -363,11 +363,12 @@ CREATE TABLE endpoint_secrets (
     endpoint   INTEGER NOT NULL REFERENCES endpoints (id),
     -- the scheme of Standard Webhooks: v1 = HMAC-SHA256, v1a = ed25519
     scheme     TEXT NOT NULL CHECK (scheme IN ('v1', 'v1a')),
-    key        BLOB NOT NULL CHECK (length(key) BETWEEN 24 AND 64),
+    -- as the receiver would write it down: whsec_... or whsk_...
+    secret     TEXT NOT NULL,
     created_at INTEGER NOT NULL,
     -- NULL = live for good
     expires_at INTEGER,
-    UNIQUE (endpoint, scheme, key)
+    UNIQUE (endpoint, secret)
 ) STRICT;
 
 -- The way of an event to one endpoint: made in the event's transaction, for those subscribed at that

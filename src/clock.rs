@@ -51,6 +51,12 @@ impl Clock {
         Instant::now()
     }
 
+    /// Holds up this thread for `span`: for commands, which have nothing else to do meanwhile.
+    #[allow(clippy::disallowed_methods)] // This module is where sleeping happens.
+    pub fn pause(&self, span: Duration) {
+        std::thread::sleep(span);
+    }
+
     /// Sleeps for `span`.
     #[allow(clippy::disallowed_methods)] // This module is where sleeping happens.
     pub async fn sleep(&self, span: Duration) {

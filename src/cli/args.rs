@@ -1,5 +1,6 @@
 //! What can be typed: commands, options and the help that teaches them.
 
+use super::callback_args::{Callbacks, Endpoints};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -108,6 +109,14 @@ Examples:
     /// The state of the chains, and what only you may decide about them
     #[command(subcommand)]
     Chain(Chain),
+
+    /// Where callbacks go
+    #[command(subcommand)]
+    Endpoint(Endpoints),
+
+    /// What was sent, what waits, what is parked
+    #[command(subcommand)]
+    Callbacks(Callbacks),
 
     /// Read old blocks again
     ///

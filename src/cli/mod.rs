@@ -2,8 +2,11 @@
 //! [`main`], then at the file named like the command.
 
 mod args;
+mod callback_args;
+mod callbacks;
 mod chain;
 mod deposits;
+mod endpoints;
 mod import;
 mod ledger;
 mod open;
@@ -19,6 +22,7 @@ use crate::store::report::{self, Listed};
 use crate::store::{AddressKind, StoreError};
 use anyhow::Context as _;
 use args::{Chain, Cli, Command, Deposits, Page, Watch};
+use callback_args::{Callbacks, Endpoints};
 use clap::{CommandFactory as _, Parser as _};
 use import::Import;
 use out::Out;
@@ -68,6 +72,8 @@ fn run(cli: &Cli) -> anyhow::Result<Outcome> {
         Command::Credits(listing) => ledger::credits(out, &load(cli)?, listing),
         Command::Balances { merchant, csv } => ledger::balances(out, &load(cli)?, merchant.as_deref(), *csv),
         Command::Chain(command) => chain(out, &load(cli)?, command),
+        Command::Endpoint(command) => endpoint(out, &load(cli)?, command),
+        Command::Callbacks(command) => callbacks(out, &load(cli)?, command),
         Command::Run => {
             let config = load(cli)?;
             crate::telemetry::start_logging(config.log);
@@ -132,6 +138,29 @@ fn chain(out: &mut Out, config: &Config, command: &Chain) -> anyhow::Result<Outc
         Chain::Status => chain::status(out, config),
         Chain::AcceptReorg { fork, chain, repair } => {
             repair::accept_reorg(out, config, *fork, (chain, repair))
+        }
+    }
+}
+
+fn endpoint(out: &mut Out, config: &Config, command: &Endpoints) -> anyhow::Result<Outcome> {
+    match command {
+        Endpoints::Add(args) => endpoints::add(out, config, args),
+        Endpoints::List => endpoints::list(out, config),
+        Endpoints::Pause(args) => endpoints::set_paused(out, config, &args.id, true, &args.repair),
+        Endpoints::Resume(args) => endpoints::set_paused(out, config, &args.id, false, &args.repair),
+        Endpoints::RotateSecret { id, overlap_hours, reason } => {
+            endpoints::rotate(out, config, id, *overlap_hours, reason)
+        }
+        Endpoints::Test { id, wait_secs } => endpoints::test(out, config, id, *wait_secs),
+    }
+}
+
+fn callbacks(out: &mut Out, config: &Config, command: &Callbacks) -> anyhow::Result<Outcome> {
+    match command {
+        Callbacks::List(args) => callbacks::list(out, config, args),
+        Callbacks::Show { event } => callbacks::show(out, config, event),
+        Callbacks::Retry { event, endpoint, repair } => {
+            callbacks::retry(out, config, event, endpoint.as_deref(), repair)
         }
     }
 }

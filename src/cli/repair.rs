@@ -224,12 +224,12 @@ fn outpoint(text: &str) -> Option<Outpoint> {
     })
 }
 
-fn nothing(out: &mut Out, action: &'static str, repair: &Repair, text: String) -> anyhow::Result<Outcome> {
+pub(super) fn nothing(out: &mut Out, action: &'static str, repair: &Repair, text: String) -> anyhow::Result<Outcome> {
     answer(out, action, "nothing", repair, text, Vec::new())
 }
 
 /// Acts or says what it would do. `work` is false when somebody else was faster and nothing was left to do.
-fn act(
+pub(super) fn act(
     out: &mut Out,
     action: &'static str,
     repair: &Repair,

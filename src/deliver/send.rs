@@ -30,7 +30,9 @@ pub(super) async fn attempt<D: Dial>(dial: &D, clock: Clock, timeout: Duration, 
 
 async fn post<D: Dial>(dial: &D, at: i64, timeout: Duration, message: &Leased) -> Result<HttpReply, String> {
     let timestamp = at / 1000;
-    let signature = webhook::sign(&message.event, timestamp, message.body.as_bytes(), &message.keys);
+    let body = message.body.as_bytes();
+    let signed = webhook::sign(&message.event, timestamp, body, &message.keys);
+    let signature = signed.map_err(|error| format!("not sent: {error}"))?;
     let request = HttpRequest {
         url: message.url.clone(),
         headers: vec![

@@ -3,8 +3,9 @@
 //! in order; an endpoint that does not answer gets one at a time in all, so that it holds up nobody else.
 
 use super::codec::{int, uint};
-use super::endpoints::{SignKey, covers};
+use super::endpoints::covers;
 use super::{ReadTx, StoreError, WriteTx};
+use crate::webhook::Key;
 use crate::rules::retry::{self, ORDER_ATTEMPTS, Retry};
 use rusqlite::{OptionalExtension, params};
 
@@ -28,7 +29,7 @@ pub struct Leased {
     /// The frozen body.
     pub body: String,
     /// The keys to sign with, newest first.
-    pub keys: Vec<SignKey>,
+    pub keys: Vec<Key>,
     /// The number of this attempt, from 1.
     pub attempt: u32,
     /// True when the endpoint has not been answering: the worker keeps most of its room for others.
@@ -104,33 +105,6 @@ impl Outcome {
             Outcome::Unanswered { .. } => true,
         }
     }
-}
-
-/// A delivery as operators see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Delivery {
-    /// The event's id.
-    pub event: String,
-    /// The event's number.
-    pub seq: u64,
-    /// The event's type.
-    pub kind: String,
-    /// The event's subject.
-    pub subject: String,
-    /// The endpoint's id.
-    pub endpoint: String,
-    /// `waiting`, `leased`, `delivered` or `parked`.
-    pub state: String,
-    /// Attempts so far.
-    pub attempts: u32,
-    /// The next attempt, while it waits.
-    pub next_at: Option<i64>,
-    /// When it was delivered or parked.
-    pub settled_at: Option<i64>,
-    /// Of the last attempt.
-    pub last_status: Option<u16>,
-    /// Of the last attempt.
-    pub last_error: Option<String>,
 }
 
 impl WriteTx<'_> {

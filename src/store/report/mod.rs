@@ -2,11 +2,13 @@
 //! list costs what the page holds, not what the table holds.
 
 mod balances;
+mod callbacks;
 mod chains;
 mod lists;
 mod story;
 
 pub use balances::Balance;
+pub use callbacks::{AttemptRow, DeliveryFilter, DeliveryRow};
 pub use chains::ChainStatus;
 pub use lists::{AddressRow, CreditRow, Filter, Listed, Page};
 pub use story::{AuditRow, CreditStory, DepositStory, EventRow, InputRow, OutputStory, TxStory};

@@ -1,7 +1,8 @@
 //! Leasing and settling: order within a subject, patience with a poison message, room for those who answer.
 
 use super::Scratch;
-use crate::store::{Attempt, Database, Leased, Outcome, SignKey, SignScheme};
+use crate::store::{Attempt, Database, Leased, Outcome};
+use crate::webhook::Key;
 
 const LEASE_MS: i64 = 30_000;
 const PATIENCE_MS: i64 = 900_000;
@@ -17,10 +18,7 @@ struct Desk {
 impl Desk {
     fn with_endpoints(count: usize) -> Desk {
         let (scratch, mut database) = Scratch::new();
-        let key = SignKey {
-            scheme: SignScheme::V1,
-            bytes: vec![7; 32],
-        };
+        let key = Key::shared(&[7; 32]).unwrap();
         let endpoints = (0..count)
             .map(|n| {
                 let url = format!("https://shop{n}.example/hook");

@@ -1,0 +1,213 @@
+//! `endpoint`: where callbacks go, and what they are signed with. A secret is shown once, when it is made.
+
+use super::args::{EndpointAdd, Repair};
+use super::open;
+use super::out::Out;
+use super::table::{Align, Table};
+use super::{Outcome, Problem};
+use crate::clock::rfc3339;
+use crate::config::Config;
+use crate::egress;
+use crate::store::Endpoint;
+use crate::webhook::{self, Key, Scheme};
+use anyhow::Context as _;
+use serde::Serialize;
+use std::time::Duration;
+
+#[derive(Serialize)]
+struct EndpointJson {
+    id: String,
+    merchant: Option<String>,
+    url: String,
+    types: Vec<String>,
+    state: &'static str,
+    paused_reason: Option<String>,
+    failures: u32,
+    created_at: String,
+}
+
+#[derive(Serialize)]
+struct AddedJson {
+    outcome: &'static str,
+    endpoint: EndpointJson,
+    /// The secret (v1) or the public key (v1a); `null` when the endpoint was there already.
+    secret: Option<String>,
+}
+
+fn json(endpoint: Endpoint) -> EndpointJson {
+    EndpointJson {
+        id: endpoint.id,
+        merchant: endpoint.merchant,
+        url: endpoint.url,
+        types: endpoint.types.split_whitespace().map(str::to_owned).collect(),
+        state: if endpoint.paused_reason.is_some() { "paused" } else { "active" },
+        paused_reason: endpoint.paused_reason,
+        failures: endpoint.failures,
+        created_at: rfc3339(endpoint.created_at),
+    }
+}
+
+/// Adds an endpoint and shows what its receiver verifies with.
+pub(super) fn add(out: &mut Out, config: &Config, args: &EndpointAdd) -> anyhow::Result<Outcome> {
+    let url = egress::check_url(&args.url, &config.callbacks.policy()).map_err(|error| Problem(error.to_string()))?;
+    let merchant = (!args.ops).then_some(args.merchant.as_deref()).flatten();
+    if merchant.is_none() && !args.ops {
+        anyhow::bail!("whose events? name the merchant with --merchant, or take those of operators with --ops");
+    }
+    let types = types_of(&args.types)?;
+    let key = fresh(if args.ed25519 { Scheme::V1a } else { Scheme::V1 })?;
+    let mut database = open::maker(config)?;
+    let added = database.write(open::now_ms(), |tx| tx.add_endpoint(merchant, url.as_str(), &types, &key));
+    let (endpoint, is_new) = added?;
+    let shown = is_new.then(|| shown_once(&key));
+    if out.json {
+        let outcome = if is_new { "added" } else { "known" };
+        return out.json(&AddedJson { outcome, endpoint: json(endpoint), secret: shown });
+    }
+    match shown {
+        None => out.line(format!("{} is there already; its secret stays", endpoint.id))?,
+        Some(shown) => {
+            out.line(format!("added {} for {}", endpoint.id, endpoint.url))?;
+            out.line(format!("{} (shown once): {shown}", name_of(&key)))?;
+        }
+    }
+    out.done()
+}
+
+fn types_of(types: &[String]) -> anyhow::Result<String> {
+    const KNOWN: [&str; 3] = ["deposit.", "credit.", "chain."];
+    for kind in types.iter().filter(|kind| kind.as_str() != "*") {
+        let is_known = KNOWN.iter().any(|family| kind.starts_with(family) || *kind == format!("{family}*"));
+        anyhow::ensure!(is_known, "{kind} is no event type: credit.created, credit.*, deposit.* and the like are");
+    }
+    Ok(if types.is_empty() { "*".to_owned() } else { types.join(" ") })
+}
+
+fn fresh(scheme: Scheme) -> anyhow::Result<Key> {
+    webhook::fresh_key(scheme).context("draw a secret from the system's random numbers")
+}
+
+/// What the receiver needs: of an ed25519 key only the public half ever leaves.
+fn shown_once(key: &Key) -> String {
+    key.public_text().unwrap_or_else(|| key.to_secret().reveal().to_owned())
+}
+
+fn name_of(key: &Key) -> &'static str {
+    match key.scheme() {
+        Scheme::V1 => "secret",
+        Scheme::V1a => "public key",
+    }
+}
+
+/// Lists endpoints; never their secrets.
+pub(super) fn list(out: &mut Out, config: &Config) -> anyhow::Result<Outcome> {
+    let endpoints = open::reader(config)?.read(|tx| tx.endpoints())?;
+    if out.json {
+        let rows: Vec<EndpointJson> = endpoints.into_iter().map(json).collect();
+        return out.list("endpoints", &rows, None);
+    }
+    let mut table = Table::new(&[
+        ("id", Align::Left),
+        ("merchant", Align::Left),
+        ("url", Align::Left),
+        ("types", Align::Left),
+        ("state", Align::Left),
+    ]);
+    for endpoint in endpoints {
+        let state = match (&endpoint.paused_reason, endpoint.failures) {
+            (Some(reason), _) => format!("paused: {reason}"),
+            (None, 0) => "active".to_owned(),
+            (None, failures) => format!("failing ({failures} in a row)"),
+        };
+        let owner = endpoint.merchant.unwrap_or_else(|| "(ops)".to_owned());
+        table.row(vec![endpoint.id, owner, endpoint.url, endpoint.types, state]);
+    }
+    out.table(&table, "no endpoints; `creditd endpoint add` makes one", None)
+}
+
+/// Pauses or resumes.
+pub(super) fn set_paused(
+    out: &mut Out,
+    config: &Config,
+    id: &str,
+    is_paused: bool,
+    repair: &Repair,
+) -> anyhow::Result<Outcome> {
+    let endpoint = open::reader(config)?.read(|tx| tx.endpoint(id))?;
+    let word = if is_paused { "pause" } else { "resume" };
+    if endpoint.paused_reason.is_some() == is_paused {
+        return super::repair::nothing(out, word, repair, format!("{id} is {word}d already"));
+    }
+    let text = if is_paused {
+        format!("pause {id}: events are queued and not sent")
+    } else {
+        format!("resume {id}: what it has queued is sent")
+    };
+    super::repair::act(out, word, repair, text, Vec::new(), || {
+        let mut database = open::writer(config)?;
+        Ok(database.write(open::now_ms(), |tx| match is_paused {
+            true => tx.pause_endpoint(id, &repair.reason, "operator"),
+            false => tx.resume_endpoint(id, &repair.reason),
+        })?)
+    })
+}
+
+/// Gives an endpoint a new secret; the old one goes on being used for a while.
+pub(super) fn rotate(
+    out: &mut Out,
+    config: &Config,
+    id: &str,
+    overlap_hours: u32,
+    reason: &str,
+) -> anyhow::Result<Outcome> {
+    let mut database = open::writer(config)?;
+    let now = open::now_ms();
+    let (endpoint, keys) = database.read(|tx| {
+        let endpoint = tx.endpoint(id)?;
+        let keys = tx.live_keys(&endpoint, now)?;
+        Ok((endpoint, keys))
+    })?;
+    let key = fresh(keys.first().map_or(Scheme::V1, Key::scheme))?;
+    let overlap_ms = i64::from(overlap_hours) * 3_600_000;
+    database.write(now, |tx| tx.rotate_key(id, &key, overlap_ms, reason))?;
+    let shown = Some(shown_once(&key));
+    if out.json {
+        return out.json(&AddedJson { outcome: "rotated", endpoint: json(endpoint), secret: shown });
+    }
+    out.line(format!("{} (shown once): {}", name_of(&key), shown.unwrap_or_default()))?;
+    out.line(format!("callbacks carry both signatures for {overlap_hours} hours"))?;
+    out.done()
+}
+
+#[derive(Serialize)]
+struct TestJson<'a> {
+    event: &'a str,
+    endpoint: &'a str,
+    state: Option<&'a str>,
+    last_status: Option<u16>,
+    last_error: Option<&'a str>,
+}
+
+/// Sends a test event through the running daemon and waits for its first attempt.
+pub(super) fn test(out: &mut Out, config: &Config, id: &str, wait_secs: u32) -> anyhow::Result<Outcome> {
+    let mut database = open::writer(config)?;
+    let event = database.write(open::now_ms(), |tx| tx.test_endpoint(id))?;
+    let tried = super::callbacks::wait_for_attempt(config, &event, id, Duration::from_secs(wait_secs.into()))?;
+    let is_delivered = tried.as_ref().is_some_and(|row| row.state == "delivered");
+    if out.json {
+        out.json(&TestJson {
+            event: &event,
+            endpoint: id,
+            state: tried.as_ref().map(|row| row.state.as_str()),
+            last_status: tried.as_ref().and_then(|row| row.last_status),
+            last_error: tried.as_ref().and_then(|row| row.last_error.as_deref()),
+        })?;
+    } else {
+        out.line(match &tried {
+            Some(row) if is_delivered => format!("{event} was delivered: {}", row.last_status.unwrap_or_default()),
+            Some(row) => format!("{event} was refused: {}", row.last_error.as_deref().unwrap_or("unknown")),
+            None => format!("{event} is queued; no attempt within {wait_secs} s: does `creditd run` run?"),
+        })?;
+    }
+    if is_delivered { out.done() } else { Ok(Outcome::Found) }
+}
