@@ -4,9 +4,11 @@
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::clock::Clock;
 use crate::config::{BitcoinChain, Config, SecretError, Start};
-use crate::egress::HttpDial;
+use crate::deliver::{self, Deliverer};
+use crate::egress::{GuardedDial, HttpDial, SystemResolver, TlsError};
 use crate::follow::{self, FollowError, Follower, Settings};
 use crate::store::{Database, NewChain, OpenMode, Store, StoreError, Terms};
+use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -30,12 +32,18 @@ pub enum DaemonError {
         #[source]
         source: SecretError,
     },
+    /// The certificates for callbacks cannot be used.
+    #[error("read callbacks.ca_file")]
+    Certificates(#[source] TlsError),
     /// The operating system refused threads or signal handlers.
     #[error("start the daemon")]
     System(#[source] std::io::Error),
     /// A follower met a database that cannot be used.
     #[error(transparent)]
     Follow(#[from] FollowError),
+    /// The deliverer met a database that cannot be used.
+    #[error("deliver callbacks")]
+    Deliver(#[source] StoreError),
     /// The database cannot be used any more: the service manager starts us anew.
     #[error("use the database any longer")]
     Fault(#[source] StoreError),
@@ -67,7 +75,7 @@ async fn serve(config: &Config, clock: Clock) -> Result<(), DaemonError> {
     set_merchants(&store, config)
         .await
         .map_err(DaemonError::Database)?;
-    let mut followers = JoinSet::new();
+    let mut tasks = JoinSet::new();
     for chain in &config.bitcoin {
         let config = BitcoinConfig::of(chain).map_err(|source| DaemonError::Secret {
             alias: chain.alias.clone(),
@@ -75,23 +83,53 @@ async fn serve(config: &Config, clock: Clock) -> Result<(), DaemonError> {
         })?;
         let source = BitcoinSource::new(config, HttpDial::new(), clock);
         let (store, settings) = (store.clone(), settings(chain));
-        followers.spawn(async move { Follower::open(source, store, clock, settings).await?.run().await });
+        tasks.spawn(async move {
+            let follower = Follower::open(source, store, clock, settings).await?;
+            Ok(follower.run().await?)
+        });
     }
+    tasks.spawn(deliver(deliverer(config, &store, clock).await?));
     tracing::info!(database = %config.database.display(), chains = config.bitcoin.len(), "creditd is ready");
     let ended = tokio::select! { biased;
         () = stop.received() => Ok(()),
         fault = store.failed() => Err(DaemonError::Fault(fault.error())),
-        Some(ended) = followers.join_next() => match ended {
-            Ok(Err(error)) => Err(DaemonError::Follow(error)),
-            // A follower returns only with an error; a panic has aborted the process before it gets here.
+        Some(ended) = tasks.join_next() => match ended {
+            Ok(Err(error)) => Err(error),
+            // A task returns only with an error; a panic has aborted the process before it gets here.
             Ok(Ok(())) | Err(_) => Ok(()),
         },
     };
-    followers.shutdown().await;
+    // Followers first, then callbacks: what is on its way is sent again at the next start.
+    tasks.shutdown().await;
     let closed = store.close().await;
     tracing::info!("creditd has stopped");
     ended?;
     closed.map_err(DaemonError::Database)
+}
+
+async fn deliverer(
+    config: &Config,
+    store: &Store,
+    clock: Clock,
+) -> Result<Deliverer<GuardedDial>, DaemonError> {
+    let callbacks = &config.callbacks;
+    let dial = GuardedDial::new(
+        callbacks.policy.clone(),
+        Arc::new(SystemResolver),
+        callbacks.ca_file.as_deref(),
+    )
+    .map_err(DaemonError::Certificates)?;
+    let settings = deliver::Settings {
+        timeout: callbacks.timeout,
+        order_patience: callbacks.order_patience,
+        in_flight_max: callbacks.concurrency,
+    };
+    let opened = Deliverer::open(store.clone(), clock, dial, settings);
+    opened.await.map_err(DaemonError::Database)
+}
+
+async fn deliver(deliverer: Deliverer<GuardedDial>) -> Result<(), DaemonError> {
+    deliverer.run().await.map_err(DaemonError::Deliver)
 }
 
 async fn set_merchants(store: &Store, config: &Config) -> Result<(), StoreError> {

@@ -16,6 +16,7 @@ pub mod telemetry;
 pub mod webhook;
 
 pub mod chain;
+pub mod deliver;
 pub mod follow;
 pub mod store;
 

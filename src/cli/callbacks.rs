@@ -1,6 +1,7 @@
 //! `callbacks`: what was sent, what waits, what is parked, and sending it again.
 
-use super::args::{CallbackFilter, Repair};
+use super::args::Repair;
+use super::callback_args::CallbackFilter;
 use super::open;
 use super::out::Out;
 use super::table::{Align, Table};
@@ -101,7 +102,10 @@ pub(super) fn list(out: &mut Out, config: &Config, args: &CallbackFilter) -> any
         ("last answer", Align::Left),
     ]);
     for Listed { row, .. } in rows {
-        let answer = row.last_error.clone().or_else(|| row.last_status.map(|status| status.to_string()));
+        let answer = row
+            .last_error
+            .clone()
+            .or_else(|| row.last_status.map(|status| status.to_string()));
         table.row(vec![
             row.event,
             row.kind,
@@ -117,8 +121,14 @@ pub(super) fn list(out: &mut Out, config: &Config, args: &CallbackFilter) -> any
 
 /// Shows one event: its body and every attempt at every endpoint.
 pub(super) fn show(out: &mut Out, config: &Config, event: &str) -> anyhow::Result<Outcome> {
-    let filter = DeliveryFilter { event: Some(event.to_owned()), ..DeliveryFilter::default() };
-    let page = Page { after: None, limit: u32::MAX };
+    let filter = DeliveryFilter {
+        event: Some(event.to_owned()),
+        ..DeliveryFilter::default()
+    };
+    let page = Page {
+        after: None,
+        limit: u32::MAX,
+    };
     let (body, shown) = open::reader(config)?.read(|tx| {
         let body = tx.event_body(event)?;
         let mut shown = Vec::new();
@@ -134,16 +144,31 @@ pub(super) fn show(out: &mut Out, config: &Config, event: &str) -> anyhow::Resul
             tries: tries.into_iter().map(attempt_json).collect(),
         });
         let body = serde_json::from_str(&body)?;
-        return out.json(&ShownJson { event: event.to_owned(), body, deliveries: deliveries.collect() });
+        return out.json(&ShownJson {
+            event: event.to_owned(),
+            body,
+            deliveries: deliveries.collect(),
+        });
     }
     out.line(format!("event {event}"))?;
     out.line(format!("  {body}"))?;
     for (row, tries) in shown {
         out.line(format!("to {}: {}", row.endpoint, row.state))?;
         for entry in tries {
-            let answer = entry.status.map_or_else(|| "no answer".to_owned(), |status| status.to_string());
-            let tail = if entry.error.is_empty() { String::new() } else { format!(": {}", entry.error) };
-            let line = format!("  {} try {} in {} ms, {answer}{tail}", rfc3339(entry.at), entry.number, entry.took_ms);
+            let answer = entry
+                .status
+                .map_or_else(|| "no answer".to_owned(), |status| status.to_string());
+            let tail = if entry.error.is_empty() {
+                String::new()
+            } else {
+                format!(": {}", entry.error)
+            };
+            let line = format!(
+                "  {} try {} in {} ms, {answer}{tail}",
+                rfc3339(entry.at),
+                entry.number,
+                entry.took_ms
+            );
             out.line(line)?;
         }
     }
@@ -179,9 +204,15 @@ fn targets(config: &Config, event: &str, endpoint: Option<&str>) -> anyhow::Resu
     if let Some(endpoint) = endpoint {
         return Ok(vec![endpoint.to_owned()]);
     }
-    let filter =
-        DeliveryFilter { event: Some(event.to_owned()), endpoint: None, state: Some("parked") };
-    let page = Page { after: None, limit: u32::MAX };
+    let filter = DeliveryFilter {
+        event: Some(event.to_owned()),
+        endpoint: None,
+        state: Some("parked"),
+    };
+    let page = Page {
+        after: None,
+        limit: u32::MAX,
+    };
     let parked = open::reader(config)?.read(|tx| {
         tx.event_body(event)?;
         tx.list_deliveries(&filter, page)
@@ -203,10 +234,16 @@ pub(super) fn wait_for_attempt(
         endpoint: Some(endpoint.to_owned()),
         state: None,
     };
-    let page = Page { after: None, limit: 1 };
+    let page = Page {
+        after: None,
+        limit: 1,
+    };
     let database = open::reader(config)?;
     loop {
-        let found = database.read(|tx| tx.list_deliveries(&filter, page))?.pop().map(|listed| listed.row);
+        let found = database
+            .read(|tx| tx.list_deliveries(&filter, page))?
+            .pop()
+            .map(|listed| listed.row);
         let is_tried = |row: &DeliveryRow| row.last_status.is_some() || row.last_error.is_some();
         if let Some(row) = found.filter(is_tried) {
             return Ok(Some(row));

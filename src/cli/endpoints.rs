@@ -1,6 +1,7 @@
 //! `endpoint`: where callbacks go, and what they are signed with. A secret is shown once, when it is made.
 
-use super::args::{EndpointAdd, Repair};
+use super::args::Repair;
+use super::callback_args::EndpointAdd;
 use super::open;
 use super::out::Out;
 use super::table::{Align, Table};
@@ -40,7 +41,11 @@ fn json(endpoint: Endpoint) -> EndpointJson {
         merchant: endpoint.merchant,
         url: endpoint.url,
         types: endpoint.types.split_whitespace().map(str::to_owned).collect(),
-        state: if endpoint.paused_reason.is_some() { "paused" } else { "active" },
+        state: if endpoint.paused_reason.is_some() {
+            "paused"
+        } else {
+            "active"
+        },
         paused_reason: endpoint.paused_reason,
         failures: endpoint.failures,
         created_at: rfc3339(endpoint.created_at),
@@ -49,20 +54,29 @@ fn json(endpoint: Endpoint) -> EndpointJson {
 
 /// Adds an endpoint and shows what its receiver verifies with.
 pub(super) fn add(out: &mut Out, config: &Config, args: &EndpointAdd) -> anyhow::Result<Outcome> {
-    let url = egress::check_url(&args.url, &config.callbacks.policy()).map_err(|error| Problem(error.to_string()))?;
+    let url =
+        egress::check_url(&args.url, &config.callbacks.policy).map_err(|error| Problem(error.to_string()))?;
     let merchant = (!args.ops).then_some(args.merchant.as_deref()).flatten();
     if merchant.is_none() && !args.ops {
-        anyhow::bail!("whose events? name the merchant with --merchant, or take those of operators with --ops");
+        anyhow::bail!(
+            "whose events? name the merchant with --merchant, or take those of operators with --ops"
+        );
     }
     let types = types_of(&args.types)?;
     let key = fresh(if args.ed25519 { Scheme::V1a } else { Scheme::V1 })?;
     let mut database = open::maker(config)?;
-    let added = database.write(open::now_ms(), |tx| tx.add_endpoint(merchant, url.as_str(), &types, &key));
+    let added = database.write(open::now_ms(), |tx| {
+        tx.add_endpoint(merchant, url.as_str(), &types, &key)
+    });
     let (endpoint, is_new) = added?;
     let shown = is_new.then(|| shown_once(&key));
     if out.json {
         let outcome = if is_new { "added" } else { "known" };
-        return out.json(&AddedJson { outcome, endpoint: json(endpoint), secret: shown });
+        return out.json(&AddedJson {
+            outcome,
+            endpoint: json(endpoint),
+            secret: shown,
+        });
     }
     match shown {
         None => out.line(format!("{} is there already; its secret stays", endpoint.id))?,
@@ -77,10 +91,19 @@ pub(super) fn add(out: &mut Out, config: &Config, args: &EndpointAdd) -> anyhow:
 fn types_of(types: &[String]) -> anyhow::Result<String> {
     const KNOWN: [&str; 3] = ["deposit.", "credit.", "chain."];
     for kind in types.iter().filter(|kind| kind.as_str() != "*") {
-        let is_known = KNOWN.iter().any(|family| kind.starts_with(family) || *kind == format!("{family}*"));
-        anyhow::ensure!(is_known, "{kind} is no event type: credit.created, credit.*, deposit.* and the like are");
+        let is_known = KNOWN
+            .iter()
+            .any(|family| kind.starts_with(family) || *kind == format!("{family}*"));
+        anyhow::ensure!(
+            is_known,
+            "{kind} is no event type: credit.created, credit.*, deposit.* and the like are"
+        );
     }
-    Ok(if types.is_empty() { "*".to_owned() } else { types.join(" ") })
+    Ok(if types.is_empty() {
+        "*".to_owned()
+    } else {
+        types.join(" ")
+    })
 }
 
 fn fresh(scheme: Scheme) -> anyhow::Result<Key> {
@@ -89,7 +112,8 @@ fn fresh(scheme: Scheme) -> anyhow::Result<Key> {
 
 /// What the receiver needs: of an ed25519 key only the public half ever leaves.
 fn shown_once(key: &Key) -> String {
-    key.public_text().unwrap_or_else(|| key.to_secret().reveal().to_owned())
+    key.public_text()
+        .unwrap_or_else(|| key.to_secret().reveal().to_owned())
 }
 
 fn name_of(key: &Key) -> &'static str {
@@ -172,10 +196,20 @@ pub(super) fn rotate(
     database.write(now, |tx| tx.rotate_key(id, &key, overlap_ms, reason))?;
     let shown = Some(shown_once(&key));
     if out.json {
-        return out.json(&AddedJson { outcome: "rotated", endpoint: json(endpoint), secret: shown });
+        return out.json(&AddedJson {
+            outcome: "rotated",
+            endpoint: json(endpoint),
+            secret: shown,
+        });
     }
-    out.line(format!("{} (shown once): {}", name_of(&key), shown.unwrap_or_default()))?;
-    out.line(format!("callbacks carry both signatures for {overlap_hours} hours"))?;
+    out.line(format!(
+        "{} (shown once): {}",
+        name_of(&key),
+        shown.unwrap_or_default()
+    ))?;
+    out.line(format!(
+        "callbacks carry both signatures for {overlap_hours} hours"
+    ))?;
     out.done()
 }
 
@@ -192,7 +226,8 @@ struct TestJson<'a> {
 pub(super) fn test(out: &mut Out, config: &Config, id: &str, wait_secs: u32) -> anyhow::Result<Outcome> {
     let mut database = open::writer(config)?;
     let event = database.write(open::now_ms(), |tx| tx.test_endpoint(id))?;
-    let tried = super::callbacks::wait_for_attempt(config, &event, id, Duration::from_secs(wait_secs.into()))?;
+    let tried =
+        super::callbacks::wait_for_attempt(config, &event, id, Duration::from_secs(wait_secs.into()))?;
     let is_delivered = tried.as_ref().is_some_and(|row| row.state == "delivered");
     if out.json {
         out.json(&TestJson {
@@ -204,10 +239,19 @@ pub(super) fn test(out: &mut Out, config: &Config, id: &str, wait_secs: u32) -> 
         })?;
     } else {
         out.line(match &tried {
-            Some(row) if is_delivered => format!("{event} was delivered: {}", row.last_status.unwrap_or_default()),
-            Some(row) => format!("{event} was refused: {}", row.last_error.as_deref().unwrap_or("unknown")),
+            Some(row) if is_delivered => {
+                format!("{event} was delivered: {}", row.last_status.unwrap_or_default())
+            }
+            Some(row) => format!(
+                "{event} was refused: {}",
+                row.last_error.as_deref().unwrap_or("unknown")
+            ),
             None => format!("{event} is queued; no attempt within {wait_secs} s: does `creditd run` run?"),
         })?;
     }
-    if is_delivered { out.done() } else { Ok(Outcome::Found) }
+    if is_delivered {
+        out.done()
+    } else {
+        Ok(Outcome::Found)
+    }
 }

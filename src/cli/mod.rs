@@ -148,9 +148,11 @@ fn endpoint(out: &mut Out, config: &Config, command: &Endpoints) -> anyhow::Resu
         Endpoints::List => endpoints::list(out, config),
         Endpoints::Pause(args) => endpoints::set_paused(out, config, &args.id, true, &args.repair),
         Endpoints::Resume(args) => endpoints::set_paused(out, config, &args.id, false, &args.repair),
-        Endpoints::RotateSecret { id, overlap_hours, reason } => {
-            endpoints::rotate(out, config, id, *overlap_hours, reason)
-        }
+        Endpoints::RotateSecret {
+            id,
+            overlap_hours,
+            reason,
+        } => endpoints::rotate(out, config, id, *overlap_hours, reason),
         Endpoints::Test { id, wait_secs } => endpoints::test(out, config, id, *wait_secs),
     }
 }
@@ -159,9 +161,11 @@ fn callbacks(out: &mut Out, config: &Config, command: &Callbacks) -> anyhow::Res
     match command {
         Callbacks::List(args) => callbacks::list(out, config, args),
         Callbacks::Show { event } => callbacks::show(out, config, event),
-        Callbacks::Retry { event, endpoint, repair } => {
-            callbacks::retry(out, config, event, endpoint.as_deref(), repair)
-        }
+        Callbacks::Retry {
+            event,
+            endpoint,
+            repair,
+        } => callbacks::retry(out, config, event, endpoint.as_deref(), repair),
     }
 }
 

@@ -224,7 +224,12 @@ fn outpoint(text: &str) -> Option<Outpoint> {
     })
 }
 
-pub(super) fn nothing(out: &mut Out, action: &'static str, repair: &Repair, text: String) -> anyhow::Result<Outcome> {
+pub(super) fn nothing(
+    out: &mut Out,
+    action: &'static str,
+    repair: &Repair,
+    text: String,
+) -> anyhow::Result<Outcome> {
     answer(out, action, "nothing", repair, text, Vec::new())
 }
 

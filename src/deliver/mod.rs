@@ -11,10 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Messages on their way at a time, over all endpoints.
-const IN_FLIGHT_MAX: usize = 256;
-/// How many of them may go to endpoints that have not been answering: the others keep the rest.
-const SUSPECTS_MAX: usize = 128;
 /// Attempts that are settled in one transaction.
 const SETTLE_MAX: usize = 128;
 /// How long the queue is left alone when nothing says otherwise: commands write to the file without waking
@@ -28,6 +24,9 @@ pub struct Settings {
     pub timeout: Duration,
     /// How long a message may hold back newer ones of its subject.
     pub order_patience: Duration,
+    /// Messages on their way at a time, over all endpoints. At most half of them go to endpoints that have
+    /// not been answering: the others keep the rest.
+    pub in_flight_max: usize,
 }
 
 /// Sends callbacks until it is dropped.
@@ -55,7 +54,15 @@ impl<D: Dial> Deliverer<D> {
     ) -> Result<Deliverer<D>, StoreError> {
         store.write(|tx| tx.return_leases()).await?;
         let dial = Arc::new(dial);
-        Ok(Deliverer { store, clock, dial, settings, flying: JoinSet::new(), suspects: 0, turn: 0 })
+        Ok(Deliverer {
+            store,
+            clock,
+            dial,
+            settings,
+            flying: JoinSet::new(),
+            suspects: 0,
+            turn: 0,
+        })
     }
 
     /// Delivers for ever.
@@ -82,8 +89,8 @@ impl<D: Dial> Deliverer<D> {
 
     /// Leases what is due and sends it off. Returns how long nothing will fall due.
     async fn round(&mut self) -> Result<Duration, StoreError> {
-        let room = IN_FLIGHT_MAX - self.flying.len();
-        let suspect_room = SUSPECTS_MAX.saturating_sub(self.suspects);
+        let room = self.settings.in_flight_max.saturating_sub(self.flying.len());
+        let suspect_room = (self.settings.in_flight_max / 2).saturating_sub(self.suspects);
         let now = self.clock.now_ms();
         let next = self.store.read(|tx| tx.next_delivery_at()).await?;
         let wait_ms = next.map_or(i64::MAX, |at| at - now);
@@ -96,11 +103,17 @@ impl<D: Dial> Deliverer<D> {
         // Longer than an attempt can take, so that no attempt outlives its lease.
         let lease_ms = millis(self.settings.timeout * 2);
         let (patience_ms, turn) = (millis(self.settings.order_patience), self.turn);
-        let leasing = self.store.write(move |tx| tx.lease(room, suspect_room, lease_ms, patience_ms, turn));
+        let leasing = self
+            .store
+            .write(move |tx| tx.lease(room, suspect_room, lease_ms, patience_ms, turn));
         let (leased, turn) = leasing.await?;
         self.turn = turn;
         // What is due and was not leased waits for a message on its way, whose landing wakes us.
-        let pause = if leased.is_empty() { LOOK_AGAIN } else { Duration::ZERO };
+        let pause = if leased.is_empty() {
+            LOOK_AGAIN
+        } else {
+            Duration::ZERO
+        };
         for message in leased {
             self.suspects += usize::from(message.is_suspect);
             self.fly(message);
@@ -110,7 +123,8 @@ impl<D: Dial> Deliverer<D> {
 
     fn fly(&mut self, message: Leased) {
         let (dial, clock, timeout) = (self.dial.clone(), self.clock, self.settings.timeout);
-        self.flying.spawn(async move { send::attempt(&*dial, clock, timeout, message).await });
+        self.flying
+            .spawn(async move { send::attempt(&*dial, clock, timeout, message).await });
     }
 
     /// Settles what has landed, all that has by now in one transaction.

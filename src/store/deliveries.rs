@@ -5,8 +5,8 @@
 use super::codec::{int, uint};
 use super::endpoints::covers;
 use super::{ReadTx, StoreError, WriteTx};
-use crate::webhook::Key;
 use crate::rules::retry::{self, ORDER_ATTEMPTS, Retry};
+use crate::webhook::Key;
 use rusqlite::{OptionalExtension, params};
 
 /// At most so many messages are on their way to one healthy endpoint.
@@ -16,7 +16,7 @@ const IN_FLIGHT_MAX: u64 = 8;
 pub const REPLY_BYTES_MAX: usize = 1024;
 
 /// What the worker sends.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Leased {
     /// The delivery's number.
     pub delivery: i64,

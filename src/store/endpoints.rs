@@ -145,7 +145,12 @@ impl WriteTx<'_> {
         let now = self.now_ms();
         self.conn().execute(
             "INSERT INTO endpoint_secrets (endpoint, scheme, secret, created_at) VALUES (?1, ?2, ?3, ?4)",
-            params![endpoint.key, key.scheme().version(), key.to_secret().reveal(), now],
+            params![
+                endpoint.key,
+                key.scheme().version(),
+                key.to_secret().reveal(),
+                now
+            ],
         )?;
         Ok(())
     }
@@ -161,7 +166,13 @@ impl WriteTx<'_> {
     ) -> Result<(), StoreError> {
         let endpoint = self.endpoint(id)?;
         let known = "SELECT 1 FROM endpoint_secrets WHERE endpoint = ?1 AND secret = ?2";
-        if one::<i64>(self.conn(), known, params![endpoint.key, key.to_secret().reveal()])?.is_some() {
+        if one::<i64>(
+            self.conn(),
+            known,
+            params![endpoint.key, key.to_secret().reveal()],
+        )?
+        .is_some()
+        {
             return Ok(());
         }
         let until = self.now_ms().saturating_add(overlap_ms);

@@ -72,6 +72,7 @@ fn open_daemon(path: &Path) -> Result<Database, StoreError> {
     let lock = Lock::take(path)?;
     refuse_foreign_log(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+    create_private(path)?;
     let mut conn = connect(path, flags)?;
     let epoch = prepare_daemon(&mut conn, path).map_err(|error| diagnose(&conn, error))?;
     let (high_water, findings) = highwater::compare(&conn, path)?;
@@ -86,6 +87,26 @@ fn open_daemon(path: &Path) -> Result<Database, StoreError> {
         fault: FaultCell::new(),
         findings,
     })
+}
+
+/// A new file is for its owner alone: it will hold what callbacks are signed with. Its log inherits the
+/// mode. Done before SQLite opens the file, because closing it afterwards would drop SQLite's locks.
+fn create_private(path: &Path) -> Result<(), StoreError> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let made = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    match made {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(source) => Err(StoreError::File {
+            doing: "create",
+            path: path.to_owned(),
+            source,
+        }),
+    }
 }
 
 /// Returns the new epoch. Nothing is written before the file is known to be ours, not newer, and whole.

@@ -82,7 +82,9 @@ fn delivery_row(row: &Row<'_>) -> Result<Listed<DeliveryRow>, StoreError> {
             attempts: row.get(7)?,
             settled_at: row.get(9)?,
             last_status: row.get(10)?,
-            last_error: row.get::<_, Option<String>>(11)?.filter(|error| !error.is_empty()),
+            last_error: row
+                .get::<_, Option<String>>(11)?
+                .filter(|error| !error.is_empty()),
         },
     })
 }
@@ -127,9 +129,9 @@ impl ReadTx<'_> {
     /// # Errors
     /// `Refused` when there is none.
     pub fn event_body(&self, event: &str) -> Result<String, StoreError> {
-        super::super::chains::one(self.conn(), "SELECT body FROM events WHERE id = ?1", [event])?.ok_or_else(|| {
-            StoreError::Refused(format!("no event {event}: `creditd callbacks list` shows ids"))
-        })
+        super::super::chains::one(self.conn(), "SELECT body FROM events WHERE id = ?1", [event])?.ok_or_else(
+            || StoreError::Refused(format!("no event {event}: `creditd callbacks list` shows ids")),
+        )
     }
 
     /// The attempts of an event at an endpoint, in order.
