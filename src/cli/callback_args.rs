@@ -13,7 +13,7 @@ https and lead to a public address, unless the config's [callbacks] allow_ranges
 
 Examples:
   creditd endpoint add https://shop.example/hooks/creditd --merchant shop
-  creditd endpoint add https://shop.example/hooks/creditd --merchant shop --types credit.* --types deposit.held
+  creditd endpoint add https://shop.example/hook --merchant shop --types credit.* --types deposit.held
   creditd endpoint add https://ops.example/hooks/creditd --ops")]
     Add(EndpointAdd),
     /// List endpoints
