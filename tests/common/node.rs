@@ -326,20 +326,19 @@ fn bitcoind_exe() -> PathBuf {
         .into_iter()
         .flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
     let found = on_path
-        .chain(cache_bin())
+        .chain(cache_folder().map(|cache| cache.join("bin")))
         .map(|folder| folder.join("bitcoind"))
         .find(|exe| exe.is_file());
     found.expect("no bitcoind: set BITCOIND_EXE or run `tests/run tools`")
 }
 
 /// The same folder as in `tests/run`.
-fn cache_bin() -> Option<PathBuf> {
-    let cache = std::env::var_os("CREDITD_CACHE").map(PathBuf::from).or_else(|| {
+pub fn cache_folder() -> Option<PathBuf> {
+    std::env::var_os("CREDITD_CACHE").map(PathBuf::from).or_else(|| {
         let caches = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
         let caches = caches.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")))?;
         Some(caches.join("creditd"))
-    })?;
-    Some(cache.join("bin"))
+    })
 }
 
 fn copy_folder(from: &Path, to: &Path) {

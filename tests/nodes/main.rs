@@ -1,4 +1,5 @@
-//! Tests against a real bitcoind on regtest. They fail where there is none; `tests/run tools` fetches one.
+//! Tests against what is not ours: a real bitcoind on regtest, and receivers of callbacks in other languages. They
+//! fail where there is none; `tests/run tools` fetches them.
 
 // A test stops at the first surprise.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -10,6 +11,7 @@ mod cases_reorg;
 #[path = "../common/mod.rs"]
 mod common;
 mod first_payment;
+mod foreign_webhooks;
 mod harness;
 mod kill;
 mod market;
