@@ -356,6 +356,42 @@ fn tip_of_one_node_and_blocks_of_another_wait() {
 }
 
 #[test]
+fn our_tip_unknown_to_one_node_of_two_is_no_reorg() {
+    let node = FakeNode::regtest(1);
+    let daemon = with_a_credit(&node);
+    let unknown = Reply::Error(-5, "Block not found");
+    node.state()
+        .overrides
+        .insert("getblockheader".to_owned(), unknown);
+    node.mine(vec![tx(&[coin(1)], &[(script(D1), 50_000)])]);
+    daemon.wait_height(4);
+    assert_eq!(daemon.net_sum(), 51_000);
+    assert!(!daemon.log().contains("reorg"), "{}", daemon.log());
+    daemon.assert_sound();
+}
+
+#[test]
+fn one_failed_entry_of_a_batch_fails_that_entry_alone() {
+    let node = FakeNode::regtest(1);
+    let daemon = with_a_credit(&node);
+    let mine = |number: u32| node.mine(vec![tx(&[coin(number)], &[(script(D1), 10_000)])]);
+    for reply in [
+        Reply::Error(-32603, "upstream"),
+        Reply::Result(Value::Null),
+        Reply::WrongId(json!("00".repeat(32))),
+        Reply::Text(503, "Work queue depth exceeded"),
+    ] {
+        node.stub.once("getblockhash", reply);
+        let number = u32::try_from(node.height()).unwrap();
+        mine(number);
+        daemon.wait_height(node.height());
+    }
+    assert_eq!(daemon.net_sum(), 41_000);
+    assert_eq!(daemon.credits().len(), 5);
+    daemon.assert_sound();
+}
+
+#[test]
 fn mempool_list_during_which_the_tip_moved_says_nothing() {
     let node = FakeNode::regtest(3);
     let setup = Setup {
