@@ -60,7 +60,8 @@ pub fn compare(at: &Comparison) -> ForkStep {
     if at.node_hash == at.our_hash {
         return ForkStep::AtTip;
     }
-    if at.our_tip_at_node == OurTipAtNode::Active {
+    let is_our_tip_below = at.fork_height == Some(at.our_height);
+    if at.our_tip_at_node == OurTipAtNode::Active || is_our_tip_below {
         return ForkStep::Extend;
     }
     if at.fork_height == Some(at.node_height) {
