@@ -73,7 +73,7 @@ pub fn mine(parent: BlockHash, height: u32, transactions: Vec<Transaction>) -> B
 /// A block of exactly these transactions.
 pub fn mine_exactly(parent: BlockHash, time: u32, txdata: Vec<Transaction>) -> Block {
     let header = Header {
-        version: Version::TWO,
+        version: Version::from_consensus(0x2000_0000),
         prev_blockhash: parent,
         merkle_root: TxMerkleNode::all_zeros(),
         time,

@@ -20,6 +20,17 @@ pub(super) fn outpoint(theirs: bitcoin::OutPoint) -> Outpoint {
     }
 }
 
+/// From the 36 bytes in which an input names what it spends.
+pub(super) fn raw_outpoint(raw: &[u8; 36]) -> Outpoint {
+    let (mut txid, mut vout) = ([0; 32], [0; 4]);
+    txid.copy_from_slice(&raw[..32]);
+    vout.copy_from_slice(&raw[32..]);
+    Outpoint {
+        txid: Txid(reversed(txid)),
+        vout: u64::from(u32::from_le_bytes(vout)),
+    }
+}
+
 pub(super) fn header(theirs: &bitcoin::block::Header, hash: bitcoin::BlockHash) -> Header {
     Header {
         hash: block_hash(hash),

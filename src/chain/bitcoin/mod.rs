@@ -9,6 +9,8 @@ mod decode;
 mod identity;
 mod mempool;
 mod pow;
+mod scan;
+mod skim;
 mod tip;
 mod wait;
 
@@ -22,7 +24,7 @@ use crate::index::Index;
 use crate::rules::{BlockHash, Header, HeldHeader, MempoolList, ScannedBlock};
 use bytes::Bytes;
 use calls::{Hash, HeaderFields, HexBytes, MISC, NOT_FOUND, OUT_OF_RANGE, is_code};
-use decode::ScanError;
+use scan::ScanError;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -191,7 +193,7 @@ impl<D: Dial> ChainSource for BitcoinSource<D> {
 
     async fn block(&self, hash: BlockHash, index: &Index) -> Result<ScannedBlock, SourceError> {
         let bytes = self.block_bytes(hash).await?;
-        decode::scan_block(self.config.network, hash, &bytes, index).map_err(|error| match error {
+        scan::scan_block(self.config.network, hash, &bytes, index).map_err(|error| match error {
             ScanError::Broken(why) => SourceError::BadBlock { hash, why },
             ScanError::OtherBlock(other) => odd_answer(
                 format!("read block {hash}"),
