@@ -25,3 +25,4 @@ pub mod sandbox;
 pub mod check;
 pub mod cli;
 pub mod daemon;
+pub mod demo;

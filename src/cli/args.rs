@@ -13,6 +13,9 @@ use std::path::PathBuf;
     arg_required_else_help = true
 )]
 #[command(after_help = "\
+See it work, with no node at all:
+  creditd demo
+
 First steps:
   creditd init                          write a commented creditd.toml, then edit it
   creditd check                         is the config right, and the database?
@@ -153,6 +156,17 @@ Example:
         /// Replace a file of that name, once the copy is whole
         #[arg(long)]
         replace: bool,
+    },
+
+    /// Show the whole job on a simulated node
+    ///
+    /// Needs no node, no config and no network. Payments are seen, confirmed and credited; one is replaced,
+    /// one is lost in a reorg and brought back; the daemon is killed and started again. At the end everything
+    /// is read again, and nothing has changed.
+    Demo {
+        /// Leave all of it up afterwards, to play with
+        #[arg(long)]
+        keep: bool,
     },
 
     /// Print a completion script for a shell

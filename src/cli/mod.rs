@@ -80,6 +80,10 @@ fn run(cli: &Cli) -> anyhow::Result<Outcome> {
             crate::daemon::run(&config)?;
             Ok(Outcome::Done)
         }
+        Command::Demo { keep } => match crate::demo::run(*keep)? {
+            true => Ok(Outcome::Done),
+            false => Ok(Outcome::Found),
+        },
         Command::Rescan {
             from,
             backfill,

@@ -26,6 +26,7 @@ mod cli_json;
 mod cli_reports;
 mod cli_watch;
 mod config;
+mod demo;
 mod harness;
 mod mempools;
 mod naive;

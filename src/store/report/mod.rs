@@ -4,11 +4,13 @@
 mod balances;
 mod callbacks;
 mod chains;
+mod events;
 mod lists;
 mod story;
 
 pub use balances::Balance;
 pub use callbacks::{AttemptRow, DeliveryFilter, DeliveryRow};
 pub use chains::ChainStatus;
+pub use events::FrozenEvent;
 pub use lists::{AddressRow, CreditRow, Filter, Listed, Page};
 pub use story::{AuditRow, CreditStory, DepositStory, EventRow, InputRow, OutputStory, TxStory};

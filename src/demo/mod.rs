@@ -1,0 +1,256 @@
+//! `creditd demo`: the whole job in one command, with no node at all. A simulated node, the real daemon as a
+//! child process on a real database, and payments that are replaced, lost and brought back; each line is what
+//! happened on the chain or what creditd made of it. [`run`] is the story; it fails when anything in it is
+//! not as it must be.
+
+mod books;
+mod child;
+mod stage;
+
+use crate::clock::Clock;
+use crate::sandbox::{Sandbox, SandboxError};
+use crate::store::StoreError;
+use stage::{Stage, Who, short};
+use thiserror::Error;
+
+/// Why the demonstration could not go on.
+#[derive(Debug, Error)]
+pub enum DemoError {
+    /// The operating system refused a file, a thread or a process.
+    #[error("set up the demonstration")]
+    System(#[from] std::io::Error),
+    /// The simulated node did not do what was asked.
+    #[error("move the simulated chain")]
+    Sandbox(#[from] SandboxError),
+    /// creditd's database cannot be read.
+    #[error("read creditd's database")]
+    Store(#[from] StoreError),
+    /// A command refused.
+    #[error("creditd {line}: {why}")]
+    Command {
+        /// Its arguments.
+        line: String,
+        /// What it said.
+        why: String,
+    },
+    /// The daemon ended by itself.
+    #[error("the daemon ended by itself; the end of its log:\n{0}")]
+    Ended(String),
+    /// Something that must come did not.
+    #[error("waited in vain for {what}; the end of the daemon's log:\n{log}")]
+    InVain {
+        /// What.
+        what: String,
+        /// The end of the daemon's log.
+        log: String,
+    },
+    /// Ctrl-C.
+    #[error("stopped by Ctrl-C")]
+    Interrupted,
+}
+
+/// Shows everything. True if all of it was as it must be. With `is_kept` it stays up afterwards.
+///
+/// # Errors
+/// [`DemoError`] when it could not be shown to the end.
+pub fn run(is_kept: bool) -> Result<bool, DemoError> {
+    let mut stage = Stage::open(Clock::real())?;
+    let stage = &mut stage;
+    set_up(stage)?;
+    payment(stage)?;
+    replacement(stage)?;
+    reorg_away_and_back(stage)?;
+    kill_and_restart(stage)?;
+    stage.heading("The books");
+    books::show(stage)?;
+    stage.heading("All of it once more, three times");
+    books::prove(stage)?;
+    let seconds = stage.seconds();
+    if is_kept {
+        keep(stage);
+    }
+    let is_clean = stage.creditd.stop()?;
+    stage.expect("the daemon stops in good order", is_clean);
+    match stage.faults {
+        0 => stage.print(&format!("\nAll of it was as it must be ({seconds} s).")),
+        faults => stage.print(&format!("\n{faults} things were not as they must be.")),
+    }
+    Ok(stage.faults == 0)
+}
+
+/// Starts the daemon and watches an address for each order.
+fn set_up(stage: &mut Stage) -> Result<(), DemoError> {
+    stage.heading("A node, and creditd beside it");
+    let (url, height) = (stage.sandbox.url().to_owned(), stage.sandbox.height());
+    stage.say(Who::Chain, &format!("a simulated node at {url}, height {height}"));
+    stage.creditd.start()?;
+    let database = stage.creditd.database();
+    stage.until_tip()?;
+    stage.say(
+        Who::Creditd,
+        &format!("follows it; its database is {}", database.display()),
+    );
+    for order in ["order-1", "order-2", "order-3", "order-4"] {
+        let address = Sandbox::address(order);
+        let args = [
+            "watch",
+            "add",
+            &address,
+            "--merchant",
+            "shop",
+            "--reference",
+            order,
+        ];
+        stage.creditd.answer(&args)?;
+        stage.say(Who::Hand, &format!("creditd watch add {address} ({order})"));
+    }
+    Ok(())
+}
+
+/// Seen, in a block, deep enough.
+fn payment(stage: &mut Stage) -> Result<(), DemoError> {
+    stage.heading("A payment: credited at 3 confirmations");
+    pay(stage, "order-1", 29_000_000)?;
+    stage.mine(1)?;
+    stage.until_event("deposit.confirming", "order-1")?;
+    stage.mine(1)?;
+    stage.say(Who::Creditd, "order-1 has 2 of 3 confirmations: nothing to tell");
+    stage.mine_alone(1)?;
+    stage.until_event("credit.created", "order-1")?;
+    let credits = stage.count("credit.created", "order-1");
+    stage.expect("order-1 is credited once", credits == 1);
+    Ok(())
+}
+
+fn pay(stage: &mut Stage, order: &str, sat: u64) -> Result<(), DemoError> {
+    let address = Sandbox::address(order);
+    let whole = in_coins(sat);
+    stage.act(
+        |sandbox| sandbox.pay(&address, sat),
+        |txid| format!("{whole} BTC sent for {order}: {}", short(&txid.to_string())),
+    )?;
+    stage.until_event("deposit.seen", order)
+}
+
+/// Satoshi as people write them.
+fn in_coins(sat: u64) -> String {
+    let text = format!("{}.{:08}", sat / 100_000_000, sat % 100_000_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A payer who raises the fee: two transactions, one payment.
+fn replacement(stage: &mut Stage) -> Result<(), DemoError> {
+    stage.heading("A replacement: the payer raises the fee");
+    let address = Sandbox::address("order-2");
+    let first = stage.act(
+        |sandbox| sandbox.pay(&address, 50_000_000),
+        |txid| format!("0.5 BTC sent for order-2: {}", short(&txid.to_string())),
+    )?;
+    stage.until_event("deposit.seen", "order-2")?;
+    stage.act(
+        |sandbox| sandbox.replace(first, &address, 50_000_000),
+        |txid| format!("the same again with a higher fee: {}", short(&txid.to_string())),
+    )?;
+    stage.until_event("deposit.replaced", "order-2")?;
+    stage.until_event("deposit.seen", "order-2")?;
+    stage.mine_alone(3)?;
+    stage.until_event("credit.created", "order-2")?;
+    let credits = stage.count("credit.created", "order-2");
+    stage.expect(
+        "two transactions were sent for order-2 and one is credited",
+        credits == 1,
+    );
+    Ok(())
+}
+
+/// A branch without the payment wins, then the first branch wins again.
+fn reorg_away_and_back(stage: &mut Stage) -> Result<(), DemoError> {
+    stage.heading("A reorg takes a credited payment away");
+    pay(stage, "order-3", 100_000_000)?;
+    stage.mine_alone(3)?;
+    stage.until_event("credit.created", "order-3")?;
+    let old_tip = stage.sandbox.tip();
+    stage.act(
+        |sandbox| sandbox.reorg(3, &[]),
+        |_| "3 blocks give way to 4 others, and none of them holds the payment".to_owned(),
+    )?;
+    stage.until_event("credit.reversed", "order-3")?;
+    stage.until_event("deposit.seen", "order-3")?;
+    let net = stage.last_net("order-3");
+    stage.expect("the books follow: order-3 nets 0", net.as_deref() == Some("0"));
+
+    stage.heading("Another one brings it back");
+    stage.act(
+        |sandbox| sandbox.mine_on(old_tip, 2),
+        |_| "2 more blocks on the first branch: it has the most work again".to_owned(),
+    )?;
+    stage.until_event("credit.reinstated", "order-3")?;
+    stage.until_tip()?;
+    let net = stage.last_net("order-3");
+    let credits = stage.count("credit.created", "order-3");
+    stage.expect(
+        "order-3 nets 1 again, by the same credit",
+        net.as_deref() == Some("1") && credits == 1,
+    );
+    Ok(())
+}
+
+/// The block that makes a payment due comes while nobody runs.
+fn kill_and_restart(stage: &mut Stage) -> Result<(), DemoError> {
+    stage.heading("kill -9, and a restart");
+    pay(stage, "order-4", 7_000_000)?;
+    stage.mine_alone(1)?;
+    stage.until_event("deposit.confirming", "order-4")?;
+    stage.creditd.kill9();
+    stage.say(Who::Hand, "kill -9");
+    stage.mine_alone(2)?;
+    stage.creditd.start()?;
+    stage.say(Who::Hand, "creditd run");
+    stage.until_event("credit.created", "order-4")?;
+    stage.creditd.kill9();
+    stage.say(Who::Hand, "kill -9, right behind it");
+    stage.creditd.start()?;
+    stage.say(Who::Hand, "creditd run");
+    stage.mine(1)?;
+    let credits = stage.count("credit.created", "order-4");
+    stage.expect("order-4 is credited once", credits == 1);
+    Ok(())
+}
+
+/// Leaves everything up, with what to try.
+fn keep(stage: &mut Stage) {
+    stage.heading("Yours until Ctrl-C. In another terminal:");
+    let (exe, config) = (stage.creditd.exe().display(), stage.creditd.config_file());
+    let address = Sandbox::address("order-5");
+    let call = format!(
+        "curl -s --user \"$(cat {})\" {} -d",
+        stage.sandbox.cookie_file().display(),
+        stage.sandbox.url()
+    );
+    let json = |method: &str, params: &str| {
+        format!("'{{\"id\": 1, \"method\": \"{method}\", \"params\": [{params}]}}'")
+    };
+    let tip = stage.sandbox.tip();
+    stage.print(&format!(
+        "  alias creditd='{exe} --config {}'\n\
+         \x20 creditd chain status\n\
+         \x20 creditd deposits list\n\
+         \x20 creditd watch add {address} --merchant shop --reference order-5\n\n\
+         pay it, mine a block, take a block back, and let it count again:\n\
+         \x20 {call} {}\n\
+         \x20 {call} {}\n\
+         \x20 {call} {}\n\
+         \x20 {call} {}\n\n\
+         config, database and log: {}",
+        config.display(),
+        json("sendtoaddress", &format!("\"{address}\", \"0.1\"")),
+        json(
+            "generatetoaddress",
+            &format!("1, \"{}\"", Sandbox::address("miner"))
+        ),
+        json("invalidateblock", &format!("\"{tip}\"")),
+        json("reconsiderblock", &format!("\"{tip}\"")),
+        stage.folder().display(),
+    ));
+    stage.until_interrupt();
+}

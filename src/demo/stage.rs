@@ -1,0 +1,377 @@
+//! Where the demonstration plays: a folder, the simulated node, creditd beside it, and the timeline that
+//! shows what each of them does. It waits for what must come, and counts what is not as it should be.
+
+use super::DemoError;
+use super::child::Creditd;
+use crate::clock::{Clock, millis};
+use crate::sandbox::{Sandbox, SandboxError};
+use crate::store::report::FrozenEvent;
+use crate::store::{Database, OpenMode, ReadTx, StoreError};
+use serde_json::Value;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
+
+/// How long anything may take that must come.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often it is looked for.
+const LOOK: Duration = Duration::from_millis(15);
+
+/// Events that are read at once.
+const EVENTS_MAX: u32 = 1_000;
+
+/// Who does something in a line of the timeline.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Who {
+    Chain,
+    Creditd,
+    Hand,
+}
+
+impl Who {
+    /// The word, and its colour on a terminal.
+    fn label(self) -> (&'static str, &'static str) {
+        match self {
+            Who::Chain => ("chain", "33"),
+            Who::Creditd => ("creditd", "36"),
+            Who::Hand => ("", "1"),
+        }
+    }
+}
+
+/// An event of creditd's.
+pub(super) struct Told {
+    pub(super) kind: String,
+    pub(super) data: Value,
+}
+
+impl Told {
+    fn new(event: &FrozenEvent) -> Told {
+        let body: Value = serde_json::from_str(&event.body).unwrap_or_default();
+        Told {
+            kind: event.kind.clone(),
+            data: body["data"].clone(),
+        }
+    }
+
+    pub(super) fn reference(&self) -> &str {
+        self.data["deposit"]["reference"].as_str().unwrap_or_default()
+    }
+
+    /// One line for people.
+    fn line(&self) -> String {
+        let deposit = &self.data["deposit"];
+        let text = |value: &Value| match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let (amount, symbol) = (text(&deposit["amount"]), text(&deposit["symbol"]));
+        let what = match self.kind.as_str() {
+            "deposit.confirming" => format!(
+                "{amount} {symbol} in block {}, due at height {}",
+                text(&deposit["block_height"]),
+                text(&deposit["due_height"])
+            ),
+            "deposit.replaced" => {
+                format!("{amount} {symbol}, by {}", short(&text(&deposit["replaced_by"])))
+            }
+            "credit.created" | "credit.reinstated" => {
+                format!("+{amount} {symbol}, net {}", text(&self.data["net"]))
+            }
+            "credit.reversed" => format!(
+                "-{amount} {symbol}, net {} (now {})",
+                text(&self.data["net"]),
+                text(&deposit["state"])
+            ),
+            _ => format!("{amount} {symbol}"),
+        };
+        format!("{:<19} {}: {what}", self.kind, self.reference())
+    }
+}
+
+/// The first letters of a hash or id.
+pub(super) fn short(id: &str) -> String {
+    id.chars().take(12).collect()
+}
+
+/// Everything that runs.
+pub(super) struct Stage {
+    pub(super) sandbox: Sandbox,
+    pub(super) creditd: Creditd,
+    pub(super) events: Vec<Told>,
+    /// Expectations that were not met.
+    pub(super) faults: u32,
+    /// The event after which the next wait looks.
+    mark: usize,
+    last_seq: u64,
+    database: Option<Database>,
+    clock: Clock,
+    began: Instant,
+    has_colour: bool,
+    interrupt: Signal,
+    runtime: Runtime,
+    // Last: it is removed when all else has ended.
+    folder: Folder,
+}
+
+impl Stage {
+    /// Starts the node and writes creditd's config.
+    pub(super) fn open(clock: Clock) -> Result<Stage, DemoError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
+        let folder = Folder::new(clock)?;
+        let sandbox = Sandbox::start(&folder.0, clock)?;
+        let interrupt = {
+            let _context = runtime.enter();
+            signal(SignalKind::interrupt())?
+        };
+        Ok(Stage {
+            creditd: Creditd::new(&folder.0, &config(&sandbox))?,
+            sandbox,
+            events: Vec::new(),
+            faults: 0,
+            mark: 0,
+            last_seq: 0,
+            database: None,
+            clock,
+            began: clock.instant(),
+            has_colour: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+            interrupt,
+            runtime,
+            folder,
+        })
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder.0
+    }
+
+    // ---- the timeline ----
+
+    /// A line without a time.
+    pub(super) fn print(&self, text: &str) {
+        // Whoever closed our output has seen enough; the outcome is the exit code.
+        let _ = writeln!(std::io::stdout(), "{text}");
+    }
+
+    pub(super) fn heading(&self, text: &str) {
+        self.print(&format!("\n{}", self.coloured("1", text)));
+    }
+
+    pub(super) fn say(&self, who: Who, text: &str) {
+        let ms = millis(self.clock.instant() - self.began);
+        let (label, colour) = who.label();
+        let label = self.coloured(colour, &format!("{label:<8}"));
+        self.print(&format!(
+            "{:>4}.{:02} s  {label}  {text}",
+            ms / 1_000,
+            ms % 1_000 / 10
+        ));
+    }
+
+    fn coloured(&self, code: &str, text: &str) -> String {
+        match self.has_colour {
+            true => format!("\x1b[{code}m{text}\x1b[0m"),
+            false => text.to_owned(),
+        }
+    }
+
+    /// Whole seconds since the start.
+    pub(super) fn seconds(&self) -> i64 {
+        millis(self.clock.instant() - self.began) / 1_000
+    }
+
+    /// Shows whether something is as it must be.
+    pub(super) fn expect(&mut self, what: &str, is_so: bool) {
+        let (sign, colour) = if is_so { ("ok", "32") } else { ("FAILED", "31") };
+        let sign = self.coloured(colour, &format!("{sign:>8}"));
+        self.print(&format!("{sign}  {what}"));
+        self.faults += u32::from(!is_so);
+    }
+
+    // ---- what happens ----
+
+    /// Moves the chain and says so; the next wait looks only at what comes from here on.
+    pub(super) fn act<T>(
+        &mut self,
+        act: impl FnOnce(&Sandbox) -> Result<T, SandboxError>,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<T, DemoError> {
+        self.mark = self.events.len();
+        let outcome = act(&self.sandbox)?;
+        self.say(Who::Chain, &text(&outcome));
+        Ok(outcome)
+    }
+
+    /// Mines blocks and waits until creditd has them.
+    pub(super) fn mine(&mut self, count: u32) -> Result<(), DemoError> {
+        self.mine_alone(count)?;
+        self.until_tip()
+    }
+
+    /// Mines blocks.
+    pub(super) fn mine_alone(&mut self, count: u32) -> Result<(), DemoError> {
+        let first = self.sandbox.height() + 1;
+        let last = first + u64::from(count) - 1;
+        let text = match count {
+            1 => format!("block {first}"),
+            _ => format!("blocks {first} to {last}"),
+        };
+        self.act(|sandbox| sandbox.mine(count), |_| text)?;
+        Ok(())
+    }
+
+    /// Reads from creditd's database.
+    pub(super) fn read<T>(
+        &self,
+        look: impl FnOnce(&ReadTx<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, DemoError> {
+        match &self.database {
+            Some(database) => Ok(database.read(look)?),
+            None => Err(StoreError::Missing(self.creditd.database()).into()),
+        }
+    }
+
+    /// Opens the database. False while the daemon has not made it yet.
+    fn connect(&mut self) -> bool {
+        if self.database.is_none() {
+            self.database = Database::open(&self.creditd.database(), OpenMode::ReadOnly).ok();
+        }
+        self.database.is_some()
+    }
+
+    /// Waits until creditd stands where the node stands.
+    pub(super) fn until_tip(&mut self) -> Result<(), DemoError> {
+        self.until("creditd to be at the tip", |stage| {
+            let (height, hash) = (stage.sandbox.height(), stage.sandbox.tip());
+            let at = stage.read(|tx| Ok(tx.chains()?.first().and_then(|chain| chain.cursor)))?;
+            Ok(at.is_some_and(|at| at.height == height && at.header.hash == hash))
+        })
+    }
+
+    /// How often creditd has told of something about an order.
+    pub(super) fn count(&self, kind: &str, reference: &str) -> usize {
+        let told = self.events.iter();
+        told.filter(|event| event.kind == kind && event.reference() == reference)
+            .count()
+    }
+
+    /// The net amount that creditd last told of an order's credit.
+    pub(super) fn last_net(&self, reference: &str) -> Option<String> {
+        let mut told = self.events.iter().rev();
+        let last = told.find(|event| event.reference() == reference && event.data["net"].is_string())?;
+        last.data["net"].as_str().map(str::to_owned)
+    }
+
+    /// Waits for an event about an order.
+    pub(super) fn until_event(&mut self, kind: &str, reference: &str) -> Result<(), DemoError> {
+        self.until(&format!("{kind} of {reference}"), |stage| {
+            let new = stage.events.iter().skip(stage.mark);
+            let mut fitting = new.filter(|event| event.kind == kind && event.reference() == reference);
+            Ok(fitting.next().is_some())
+        })
+    }
+
+    /// Shows what comes until `is_so`.
+    pub(super) fn until(
+        &mut self,
+        what: &str,
+        mut is_so: impl FnMut(&mut Stage) -> Result<bool, DemoError>,
+    ) -> Result<(), DemoError> {
+        let began = self.clock.instant();
+        loop {
+            if self.connect() {
+                self.show_new()?;
+                if is_so(self)? {
+                    return Ok(());
+                }
+            }
+            if self.creditd.has_ended() {
+                return Err(DemoError::Ended(self.log_tail()));
+            }
+            if self.clock.instant() - began > PATIENCE {
+                return Err(DemoError::InVain {
+                    what: what.to_owned(),
+                    log: self.log_tail(),
+                });
+            }
+            self.pause()?;
+        }
+    }
+
+    fn show_new(&mut self) -> Result<(), DemoError> {
+        let last = self.last_seq;
+        for event in self.read(|tx| tx.events_after(last, EVENTS_MAX))? {
+            self.last_seq = event.seq;
+            let told = Told::new(&event);
+            self.say(Who::Creditd, &told.line());
+            self.events.push(told);
+        }
+        Ok(())
+    }
+
+    fn pause(&mut self) -> Result<(), DemoError> {
+        let (clock, interrupt) = (self.clock, &mut self.interrupt);
+        let is_interrupted = self.runtime.block_on(async {
+            tokio::select! { biased;
+                _ = interrupt.recv() => true,
+                () = clock.sleep(LOOK) => false,
+            }
+        });
+        match is_interrupted {
+            true => Err(DemoError::Interrupted),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits for Ctrl-C.
+    pub(super) fn until_interrupt(&mut self) {
+        let interrupt = &mut self.interrupt;
+        self.runtime.block_on(interrupt.recv());
+    }
+
+    /// The end of the daemon's log.
+    fn log_tail(&self) -> String {
+        let log = std::fs::read_to_string(self.creditd.log_file()).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+}
+
+/// What the demonstration's creditd is told: one regtest chain, looked at often, credited at depth 3.
+fn config(sandbox: &Sandbox) -> String {
+    let quoted = |text: &str| Value::from(text).to_string();
+    format!(
+        "database = \"creditd.db\"\n\n\
+         [[bitcoin]]\nalias = \"btc\"\nnetwork = \"regtest\"\ninstance = \"demo\"\nrpc_url = {}\n\
+         cookie_file = {}\npoll_ms = 200\nmempool_ms = 50\n\n\
+         [[bitcoin.policy]]\nconfirmations = 3\n",
+        quoted(sandbox.url()),
+        quoted(&sandbox.cookie_file().display().to_string()),
+    )
+}
+
+/// A new folder that only we can read, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(clock: Clock) -> Result<Folder, DemoError> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        let name = format!("creditd-demo-{}-{}", std::process::id(), clock.now_ms());
+        let path = std::env::temp_dir().join(name);
+        std::fs::DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Folder(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
