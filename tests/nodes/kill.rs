@@ -1,38 +1,28 @@
 //! The daemon is killed at random moments, again and again, while payments, replacements, blocks and small
 //! reorgs go on. In the end its books are those of a daemon that was left alone, and of the chain.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use creditd::rules::Txid;
-use serde_json::Value;
-
-use crate::common::daemon::{Daemon, Setup};
+use crate::books::{assert_agree, watching};
+use crate::common::daemon::Setup;
 use crate::common::node::RegtestNode;
 use crate::common::wait::let_pass;
 use crate::market::{Draw, Market};
-use crate::shop::{assert_sound, fresh_address, read, settle, text};
+use crate::shop::{fresh_address, read, settle};
 
 /// At least so many kills, or the test has failed.
 const KILLS: u32 = 200;
-
-/// What a daemon's books say of one payment.
-#[derive(Debug, PartialEq)]
-struct Booked {
-    credit: String,
-    net_sat: u64,
-    created_event: String,
-}
 
 #[test]
 fn daemon_killed_two_hundred_times_ends_at_the_books_of_one_that_was_not() {
     let seed = std::env::var("CREDITD_TEST_SEED").map_or(1, |seed| seed.parse().unwrap());
     eprintln!("seed {seed}; another one with CREDITD_TEST_SEED");
     let mut draw = Draw::new(seed);
-    let node = RegtestNode::start();
+    let node = Arc::new(RegtestNode::start());
     node.fund();
     let coins = node.split_coin(1_000);
-    let setup = Setup::for_node(&node);
+    let mut setup = Setup::for_node(&node);
     let addresses: Vec<String> = (0..8).map(|_| fresh_address()).collect();
     let [mut killed, left_alone] = [(); 2].map(|()| watching(&setup, &addresses, &node));
     let mut market = Market::new(&node, addresses, coins);
@@ -71,21 +61,12 @@ fn daemon_killed_two_hundred_times_ends_at_the_books_of_one_that_was_not() {
         starts > 100 && commits > 100,
         "it was killed before it did anything"
     );
-    let [killed, left_alone] = [killed, left_alone].map(|daemon| {
-        settle(&daemon, "btc", &node);
-        daemon
-    });
-    assert_sound(&killed);
-    assert_sound(&left_alone);
-    let books = books(&killed);
-    assert_eq!(books, self::books(&left_alone));
-    let [ours, theirs] = [&killed, &left_alone].map(|daemon| read(daemon, |tx| tx.agreed_projection()));
-    assert_eq!(ours, theirs);
-    let credited: BTreeMap<_, _> = books
-        .iter()
-        .map(|(outpoint, booked)| (outpoint.clone(), booked.net_sat))
-        .collect();
-    assert_eq!(credited, paid);
+    settle(&killed, "btc", &node);
+    settle(&left_alone, "btc", &node);
+    // And one that sees all of it for the first time.
+    setup.chain_lines = format!("start = {}", market.start + 1);
+    let late = watching(&setup, &market.addresses, &node);
+    assert_agree(&[&left_alone, &killed, &late], &paid);
 }
 
 /// Mostly after the start, sometimes in it, sometimes when everything has been done.
@@ -95,37 +76,4 @@ fn moment(draw: &mut Draw) -> u64 {
         1 | 2 => 30 + draw.below(150),
         _ => 150 + draw.below(350),
     }
-}
-
-/// A daemon that watches the addresses and has found the node.
-fn watching(setup: &Setup, addresses: &[String], node: &RegtestNode) -> Daemon {
-    let mut daemon = Daemon::prepare(setup);
-    let file = daemon.folder().join("addresses.txt");
-    std::fs::write(&file, addresses.join("\n")).unwrap();
-    daemon.json(&["watch", "import", file.to_str().unwrap(), "--merchant", "shop"]);
-    daemon.start_again();
-    settle(&daemon, "btc", node);
-    daemon
-}
-
-/// The credits of a daemon by what they are for. Each was created by one event.
-fn books(daemon: &Daemon) -> BTreeMap<(String, u64), Booked> {
-    let answer = daemon.json(&["credits", "--limit", "100000"]);
-    let book = |credit: &Value| {
-        let (txid, vout) = (text(&credit["txid"]), credit["vout"].as_u64().unwrap());
-        let id = Txid::from_hex(&txid).unwrap();
-        let story = read(daemon, |tx| tx.tx_story(&id)).remove(0);
-        let output = story.outputs.into_iter().find(|output| output.vout == vout);
-        let events = output.unwrap().deposit.unwrap().events;
-        let mut created = events.iter().filter(|event| event.kind == "credit.created");
-        let created_event = created.next().unwrap().id.clone();
-        assert!(created.next().is_none(), "created twice: {txid}:{vout}");
-        let booked = Booked {
-            credit: text(&credit["id"]),
-            net_sat: text(&credit["net_base"]).parse().unwrap(),
-            created_event,
-        };
-        ((txid, vout), booked)
-    };
-    answer["credits"].as_array().unwrap().iter().map(book).collect()
 }

@@ -4,7 +4,9 @@
 // A test stops at the first surprise.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod between_calls;
 mod bitcoin_source;
+mod books;
 mod cases_atomic;
 mod cases_outputs;
 mod cases_reorg;

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::str::FromStr as _;
+use std::sync::Arc;
 
 use bitcoincore_rpc::bitcoin::consensus::encode::deserialize_hex;
 use bitcoincore_rpc::bitcoin::{Address, Block, ScriptBuf};
@@ -39,7 +40,7 @@ struct Paid {
 }
 
 /// How often something happened.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     pub payments: u32,
     pub bumps: u32,
@@ -48,10 +49,11 @@ pub struct Tally {
     pub double_spends: u32,
 }
 
-pub struct Market<'n> {
-    node: &'n RegtestNode,
-    start: u64,
-    addresses: Vec<String>,
+pub struct Market {
+    node: Arc<RegtestNode>,
+    /// The height that it began at.
+    pub start: u64,
+    pub addresses: Vec<String>,
     coins: Vec<Coin>,
     /// Listed and in no block.
     open: Vec<Paid>,
@@ -60,11 +62,11 @@ pub struct Market<'n> {
     pub tally: Tally,
 }
 
-impl<'n> Market<'n> {
+impl Market {
     /// A market at a node's tip that pays these addresses with these coins.
-    pub fn new(node: &'n RegtestNode, addresses: Vec<String>, coins: Vec<Coin>) -> Self {
+    pub fn new(node: &Arc<RegtestNode>, addresses: Vec<String>, coins: Vec<Coin>) -> Self {
         Self {
-            node,
+            node: Arc::clone(node),
             start: node.height(),
             addresses,
             coins,

@@ -134,6 +134,52 @@ fn flip_flop_writes_one_entry_each_time_and_no_more() {
     shop.assert_sound();
 }
 
+/// `A-T1-.-.` / `A-T2-.-.-.`: both branches pay us with the same coin, and the chain goes to and fro.
+#[test]
+fn double_spend_on_both_branches_is_credited_on_the_branch_that_stands() {
+    let shop = Shop::open();
+    let (coin, addresses) = (shop.node.coin(), [shop.watch(), shop.watch()]);
+    let txs = [0, 1].map(|i| {
+        let sat = coin.sat - 1_000 * (1 + i as u64);
+        shop.node.spend(&[&coin], &[(&addresses[i], sat)])
+    });
+    let mut blocks = [shop.node.generateblock(&[&txs[0].hex]), String::new()];
+    shop.mine_empty(TO_CREDIT);
+    shop.settle();
+    let mut kept = (vec![CONFIRMING, CREATED], vec!["credit"]);
+    let mut lost: (Vec<&str>, Vec<&str>) = (vec![], vec![]);
+    for flip in 0..4 {
+        let (from, to) = (flip % 2, (flip + 1) % 2);
+        let height = shop.node.height();
+        if flip > 0 {
+            shop.node.reconsider(&blocks[to]);
+        }
+        shop.node.invalidate(&blocks[from]);
+        if flip == 0 {
+            blocks[to] = shop.node.generateblock(&[&txs[to].hex]);
+        }
+        while shop.node.height() <= height {
+            shop.mine_empty(1);
+        }
+        shop.settle();
+        std::mem::swap(&mut kept, &mut lost);
+        lost.0.push(REVERSED);
+        lost.1.push("reversal");
+        let is_first = kept.0.is_empty();
+        kept.0
+            .extend([CONFIRMING, if is_first { CREATED } else { REINSTATED }]);
+        kept.1.push(if is_first { "credit" } else { "reinstatement" });
+        let gone = shop.deposit(&txs[from].txid);
+        gone.assert_is("replaced", &lost.0, &lost.1);
+        assert_eq!(gone.0["replaced_by"], txs[to].txid.as_str());
+        shop.deposit(&txs[to].txid)
+            .assert_is("credited", &kept.0, &kept.1);
+        assert_eq!(shop.credited_sat("shop"), coin.sat - 1_000 * (1 + to as u64));
+    }
+    assert_eq!(shop.credits().len(), 2);
+    shop.assert_sound();
+}
+
 #[test]
 fn payment_in_another_block_of_the_new_branch_keeps_its_credit() {
     let mut shop = Shop::open();

@@ -236,6 +236,47 @@ fn descendants_of_a_replaced_transaction_are_replaced_with_it() {
     shop.assert_sound();
 }
 
+/// As long a chain as a node relays: each pays us and its child. One replacement takes all of it away at
+/// once.
+#[test]
+fn chain_of_twenty_five_is_replaced_from_its_root() {
+    const LONG: usize = 25;
+    let shop = Shop::open();
+    let (coin, own) = (shop.node.coin(), shop.node.new_address());
+    let mut from = coin.clone();
+    let mut chain = Vec::new();
+    for sat in (10_000..).take(LONG) {
+        let tx = shop
+            .node
+            .spend(&[&from], &[(&shop.watch(), sat), (&own, from.sat - sat - 1_000)]);
+        shop.node.broadcast(&tx);
+        from = tx.coin(1);
+        chain.push(tx);
+    }
+    for tx in &chain {
+        shop.await_state(&tx.txid, "seen");
+    }
+    let other = spend(&shop, &coin, &fresh_address(), 200_000);
+    shop.node.broadcast(&other);
+    for tx in &chain {
+        assert_replaced(&shop, tx, &other, &[SEEN, REPLACED]);
+    }
+    // A reorg that undoes the replacement brings them all, in one block.
+    let block = shop.node.mine(1).remove(0);
+    shop.settle();
+    shop.node.invalidate(&block);
+    let all: Vec<&str> = chain.iter().map(|tx| tx.hex.as_str()).collect();
+    shop.node.generateblock(&all);
+    shop.mine_empty(TO_CREDIT);
+    shop.settle();
+    for tx in &chain {
+        shop.deposit(&tx.txid)
+            .assert_is("credited", &[SEEN, REPLACED, CONFIRMING, CREATED], &["credit"]);
+    }
+    assert_eq!(shop.credits().len(), LONG);
+    shop.assert_sound();
+}
+
 #[test]
 fn payment_that_the_node_forgets_is_evicted_and_comes_back() {
     // This node remembers no mempool, and its wallet sends nothing by itself.

@@ -84,6 +84,46 @@ fn what_happened_while_one_side_was_away_is_caught_up_with() {
     shop.assert_sound();
 }
 
+/// The policy is edited while payments wait: what is uncredited follows it, what is credited stays.
+#[test]
+fn edited_policy_moves_what_is_not_credited_yet() {
+    let mut shop = Shop::open();
+    let mut setup = Setup::for_node(&shop.node);
+    let mut restart_with = |shop: &mut Shop, confirmations: u32| {
+        setup.confirmations = confirmations;
+        shop.daemon.stop();
+        shop.daemon.write_config(&setup);
+        shop.daemon.start_again();
+        shop.settle();
+    };
+    let early = shop.seen_payment(10_000);
+    shop.node.mine(1 + TO_CREDIT);
+    let late = shop.seen_payment(20_000);
+    shop.node.mine(2);
+    shop.settle();
+    shop.deposit(&late.txid)
+        .assert_is("confirming", &CREDITED[..2], &[]);
+    // More: it waits longer.
+    restart_with(&mut shop, 6);
+    shop.mine_empty(2);
+    shop.settle();
+    let waiting = shop.deposit(&late.txid);
+    waiting.assert_is("confirming", &CREDITED[..2], &[]);
+    assert_eq!(
+        (&waiting.0["depth"], &waiting.0["confirmations_required"]),
+        (&json!(4), &json!(6))
+    );
+    shop.deposit(&early.txid)
+        .assert_is("credited", &CREDITED, &["credit"]);
+    // Fewer: it has been due for long, and needs no new block.
+    restart_with(&mut shop, 2);
+    let due = shop.await_state(&late.txid, "credited");
+    due.assert_is("credited", &CREDITED, &["credit"]);
+    let entry = &due.0["credit"]["journal"][0];
+    assert_eq!(entry["confirmations_required"], 2, "{entry}");
+    shop.assert_sound();
+}
+
 /// `A-B-P-.-.` credited; the node comes back as it was at B, then at B with a block of its own on it.
 #[test]
 fn node_with_older_data_takes_nothing_away() {
