@@ -423,7 +423,8 @@ impl WriteTx<'_> {
             let place = place(height, sum, deposit.is_coinbase, &terms.policy)?;
             let is_same = (deposit.confirmations, deposit.due_height)
                 == (Some(place.confirmations), Some(place.due_height));
-            if deposit.state == Some(crate::rules::state::State::Confirming) && !is_same {
+            let is_uncredited = deposit.state == Some(crate::rules::state::State::Confirming);
+            if is_uncredited && !is_same && !self.is_held_credit(&deposit)? {
                 self.set_due(&mut deposit, place.confirmations, place.due_height)?;
                 changed += 1;
             }

@@ -155,6 +155,21 @@ impl WriteTx<'_> {
         )
     }
 
+    /// Was it credited in the block where it is, until a hold took the credit back? Its release gives that
+    /// back as it was, whatever the policy has become since, and whether or not the daemon was started anew
+    /// in between.
+    pub(super) fn is_held_credit(&self, deposit: &Deposit) -> Result<bool, StoreError> {
+        let found = one::<i64>(
+            self.conn(),
+            "SELECT 1 FROM credits c JOIN journal j ON j.credit = c.id \
+             JOIN headers h ON h.chain = c.chain AND h.height = j.block_height AND h.hash = j.block_hash \
+             WHERE c.output = ?1 AND j.reason = 'held' AND j.block_height = ?2 \
+             AND j.sequence = (SELECT max(sequence) FROM journal WHERE credit = c.id)",
+            params![deposit.output, deposit.height.map(int).transpose()?],
+        )?;
+        Ok(found.is_some())
+    }
+
     fn entry_count(&self, credit_id: &str) -> Result<u64, StoreError> {
         let count = one::<i64>(
             self.conn(),

@@ -20,6 +20,7 @@ pub struct DepositRow {
     pub held: Option<String>,
     pub was_released: bool,
     pub is_live: bool,
+    pub was_credited: bool,
     pub replaced_by: Option<Txid>,
 }
 
@@ -90,7 +91,7 @@ impl Tables {
              EXISTS (SELECT 1 FROM audit WHERE output = d.output AND action = 'release'), \
              (SELECT count(*) FROM journal j JOIN credits c ON c.id = j.credit WHERE c.output = d.output) % \
              2, \
-             t.replaced_by \
+             t.replaced_by, EXISTS (SELECT 1 FROM credits WHERE output = d.output) \
              FROM deposits d JOIN outputs o ON o.id = d.output JOIN txs t ON t.id = o.tx",
             |row| {
                 let deposit = DepositRow {
@@ -102,6 +103,7 @@ impl Tables {
                     held: row.get(7).unwrap(),
                     was_released: row.get(8).unwrap(),
                     is_live: row.get(9).unwrap(),
+                    was_credited: row.get(11).unwrap(),
                     replaced_by: row.get::<_, Option<[u8; 32]>>(10).unwrap().map(Txid),
                 };
                 (outpoint(row), deposit)
@@ -146,7 +148,10 @@ impl Tables {
                 wrong.push(format!("{outpoint} was to be credited: {deposit:?}"));
             }
             let needs = (naive.confirmations(output, policy), naive.due(output, policy));
+            // A credit that a hold took back keeps what it needed until the daemon starts again.
+            let is_old = deposit.was_credited && (deposit.held.is_some() || deposit.was_released);
             if deposit.state == "confirming"
+                && !is_old
                 && (deposit.confirmations, deposit.due) != (Some(needs.0), Some(needs.1))
             {
                 wrong.push(format!("{outpoint} needs {needs:?}: {deposit:?}"));
