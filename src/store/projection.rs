@@ -87,7 +87,7 @@ impl ReadTx<'_> {
     }
 
     fn as_text(&self, head: &str, sql: &str) -> Result<Vec<String>, StoreError> {
-        let mut statement = self.conn().prepare(sql)?;
+        let mut statement = self.conn().prepare_cached(sql)?;
         let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
         let mut rows = statement.query([])?;
         let mut lines = Vec::new();

@@ -1,5 +1,6 @@
-//! Plays a random script on a rig: miners, payers, nodes that fail, operators, crashes. Each act is decoded from one
-//! number, so that a script is a list of numbers: it is replayed from a seed and made shorter by leaving some out.
+//! Plays a random script on a rig: miners, payers, nodes that fail, operators, crashes. Each act is decoded
+//! from one number, so that a script is a list of numbers: it is replayed from a seed and made shorter by
+//! leaving some out.
 
 use crate::rig::{Rig, policy};
 use crate::scripted::{Block, Coinbase, Hook, Out, Tx, World, script};
@@ -184,7 +185,8 @@ impl Player {
         (0..=dice.roll(3)).map(|_| self.out(dice)).collect()
     }
 
-    /// A transaction: with coin from elsewhere, with coin of ours, with both, or with what another one leaves.
+    /// A transaction: with coin from elsewhere, with coin of ours, with both, or with what another one
+    /// leaves.
     fn make(&mut self, dice: &mut Dice) -> Arc<Tx> {
         let outs = self.outs(dice);
         let mut world = self.rig.chain.world();

@@ -47,6 +47,11 @@ impl Tables {
         rows.map(Result::unwrap).collect()
     }
 
+    /// Changes whenever anybody has written.
+    pub fn version(&self) -> i64 {
+        self.count("PRAGMA data_version")
+    }
+
     /// One number.
     pub fn count(&self, sql: &str) -> i64 {
         self.0.query_row(sql, [], |row| row.get(0)).unwrap()
