@@ -1,5 +1,5 @@
-//! Callbacks as merchants receive them: over HTTP, checked by the official packages for Python and JavaScript.
-//! (The Rust one is asked in tests/it/webhook.rs.)
+//! Callbacks as merchants receive them: over HTTP, checked by the official packages for Python and
+//! JavaScript. (The Rust one is asked in tests/it/webhook.rs.)
 
 use crate::common::node::cache_folder;
 use creditd::clock::Clock;
