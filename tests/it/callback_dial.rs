@@ -113,7 +113,7 @@ async fn the_connection_goes_to_the_address_that_was_checked() {
 
 /// The name was good when it was registered and at the first delivery.
 #[tokio::test]
-async fn a_name_that_leads_inside_later_is_blocked() {
+async fn c39_a_name_that_leads_inside_later_is_blocked() {
     let receiver = Receiver::http(OUTSIDE, |_, to| {
         answer_with(to, 200, "Connection: close\r\n", b"")
     });
@@ -132,7 +132,7 @@ async fn a_name_that_leads_inside_later_is_blocked() {
 }
 
 #[tokio::test]
-async fn one_denied_record_among_others_blocks_the_name() {
+async fn c39_one_denied_record_among_others_blocks_the_name() {
     let answers: [&[&str]; 4] = [
         &["127.0.0.2", "127.0.0.1"],
         &["127.0.0.1", "127.0.0.2"],
@@ -187,7 +187,7 @@ async fn http_goes_to_listed_addresses_only() {
 }
 
 #[tokio::test]
-async fn redirects_are_not_followed() {
+async fn c39_redirects_are_not_followed() {
     let inside = Tripwire::at((INSIDE, 0).into());
     for status in [301, 302, 303, 307, 308] {
         for target in [

@@ -35,7 +35,7 @@ fn callbacks_go_to_public_hosts_over_https() {
 }
 
 #[test]
-fn the_urls_of_c39_are_refused() {
+fn c39_urls_are_refused_by_their_text() {
     let cases = [
         ("http://169.254.169.254/", "blocked_address"),
         ("http://[::ffff:127.0.0.1]/", "url_host"),

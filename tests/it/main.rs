@@ -14,6 +14,7 @@ mod cases_addresses;
 mod cases_amounts;
 mod cases_answers;
 mod cases_backup;
+mod cases_callback_urls;
 mod cases_config;
 mod cases_identity;
 mod cases_lookup;
