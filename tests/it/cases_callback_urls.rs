@@ -78,7 +78,7 @@ fn c39_the_daemon_follows_no_redirect_to_the_inside() {
     assert_eq!(inside.connections(), 0);
 }
 
-/// The address was in a listed range when the endpoint was added; the operator has taken the range back since.
+/// The address was in a listed range when the endpoint was added; the operator has taken the range back.
 #[test]
 fn c39_an_address_is_judged_anew_when_it_is_dialled() {
     let receiver = Receiver::http("127.0.0.2".parse().unwrap(), |_, to| answer(to, 200, b""));
