@@ -37,8 +37,8 @@ const SMALL_BYTES_MAX: usize = 8 << 20;
 /// The largest block (4,000,000 bytes by consensus) in hex with some JSON around it.
 const BLOCK_BYTES_MAX: usize = 9 << 20;
 
-/// How many block hashes are asked for in one exchange at most.
-const HASHES_MAX: usize = 2_000;
+/// How many block hashes are asked for in one exchange.
+const HASH_BATCH: usize = 500;
 
 /// One Bitcoin chain as its node tells it.
 pub struct BitcoinSource<D> {
@@ -173,19 +173,21 @@ impl<D: Dial> ChainSource for BitcoinSource<D> {
     }
 
     async fn hashes(&self, height: u64, count: usize) -> Result<Vec<BlockHash>, SourceError> {
-        let heights = (height..)
-            .take(count.min(HASHES_MAX))
-            .map(|height| json!([height]));
-        let answers = self
-            .rpc
-            .batch::<Hash>("getblockhash", heights, self.small_limits())
-            .await;
         let mut hashes = Vec::new();
-        for answer in answers.map_err(|error| error.into_source("getblockhash"))? {
-            match answer {
-                Ok(Hash(hash)) => hashes.push(hash),
-                Err(error) if is_code(&error, OUT_OF_RANGE) => break,
-                Err(error) => return Err(error.into_source("getblockhash")),
+        while hashes.len() < count {
+            let from = height.saturating_add(hashes.len() as u64);
+            let heights = (from..).take(HASH_BATCH.min(count - hashes.len()));
+            let params = heights.map(|height| json!([height]));
+            let answers = self
+                .rpc
+                .batch::<Hash>("getblockhash", params, self.small_limits())
+                .await;
+            for answer in answers.map_err(|error| error.into_source("getblockhash"))? {
+                match answer {
+                    Ok(Hash(hash)) => hashes.push(hash),
+                    Err(error) if is_code(&error, OUT_OF_RANGE) => return Ok(hashes),
+                    Err(error) => return Err(error.into_source("getblockhash")),
+                }
             }
         }
         Ok(hashes)

@@ -200,3 +200,24 @@ async fn wrong_or_missing_answers_never_count_as_seen() {
     while source.mempool(&index).await.is_err() {}
     assert_eq!(list(&source, &index).await.txs.len(), 2);
 }
+
+#[tokio::test]
+async fn a_dropped_poll_leaves_the_next_one_whole() {
+    let (node, source) = node_with(&[&pays(1, 1), &pays(2, 1)]);
+    let index = index_of(&[&script(1)]);
+    for (method, more) in [
+        ("getbestblockhash", 3),
+        ("getrawmempool", 4),
+        ("getrawtransaction", 5),
+    ] {
+        node.stub.once(method, Reply::Hang);
+        let poll = source.mempool(&index);
+        assert!(
+            tokio::time::timeout(Duration::from_millis(100), poll)
+                .await
+                .is_err()
+        );
+        node.state().mempool.push(pays(more, 1));
+    }
+    assert_eq!(list(&source, &index).await.txs.len(), 5);
+}

@@ -190,7 +190,7 @@ async fn header_is_found_by_hash_on_and_off_the_chain() {
 
 #[tokio::test]
 async fn hashes_end_at_the_tip() {
-    let node = FakeNode::regtest(5);
+    let node = FakeNode::regtest(1_200);
     let source = source(config(&node));
     let all: Vec<BlockHash> = node
         .state()
@@ -199,8 +199,13 @@ async fn hashes_end_at_the_tip() {
         .map(|block| ours(block.block_hash()))
         .collect();
     assert_eq!(source.hashes(0, 3).await.unwrap(), all[..3]);
-    assert_eq!(source.hashes(4, 10).await.unwrap(), all[4..]);
-    assert!(source.hashes(6, 10).await.unwrap().is_empty());
+    assert_eq!(source.hashes(1_195, 10).await.unwrap(), all[1_195..]);
+    assert_eq!(
+        source.hashes(0, 9_999).await.unwrap(),
+        all,
+        "more than one exchange"
+    );
+    assert!(source.hashes(1_201, 10).await.unwrap().is_empty());
     assert!(source.hashes(0, 0).await.unwrap().is_empty());
 }
 
