@@ -160,9 +160,9 @@ Example:
 
     /// Show the whole job on a simulated node
     ///
-    /// Needs no node, no config and no network. Payments are seen, confirmed and credited; one is replaced,
-    /// one is lost in a reorg and brought back; the daemon is killed and started again. At the end everything
-    /// is read again, and nothing has changed.
+    /// Needs no node, no config and no network. Payments are seen, confirmed, credited and told of; one is
+    /// replaced, one is lost in a reorg and brought back, a callback comes twice, the daemon is killed and
+    /// started again. At the end everything is read and sent again, and nothing has changed.
     Demo {
         /// Leave all of it up afterwards, to play with
         #[arg(long)]

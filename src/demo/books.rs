@@ -1,8 +1,8 @@
 //! The end of the demonstration: the books, and the proof that feeding everything in again changes nothing.
 
-use super::DemoError;
 use super::stage::{Stage, Who};
-use crate::store::report::{Filter, Page};
+use super::{DemoError, WHOLE_LIST};
+use crate::store::report::{DeliveryFilter, Filter};
 use std::collections::BTreeMap;
 
 /// Tables that record the asking: commands write a row each time that they are given.
@@ -24,12 +24,8 @@ pub(super) fn show(stage: &mut Stage) -> Result<(), DemoError> {
         let answer = stage.creditd.answer(args)?;
         stage.print(&answer);
     }
-    let page = Page {
-        after: None,
-        limit: 100,
-    };
     let journals = stage.read(|tx| {
-        let credits = tx.list_credits(&Filter::default(), page)?;
+        let credits = tx.list_credits(&Filter::default(), WHOLE_LIST)?;
         let with_journal = credits.into_iter().map(|credit| {
             let entries = tx.journal(&credit.row.id)?;
             Ok((credit.row, entries))
@@ -47,10 +43,20 @@ pub(super) fn show(stage: &mut Stage) -> Result<(), DemoError> {
             ));
         }
     }
+    let balances = stage.read(|tx| tx.balances(None))?;
+    let credited: Vec<String> = balances
+        .iter()
+        .map(|balance| balance.credited.to_string())
+        .collect();
+    let sum = stage.receiver.sum().to_string();
+    stage.expect(
+        &format!("the receiver's own books, kept from callbacks alone, say the same: {sum} sat"),
+        credited == [sum],
+    );
     Ok(())
 }
 
-/// Reads the whole chain again, three times, and compares all rows.
+/// Reads the whole chain again, three times, sends every callback again, and compares all rows.
 pub(super) fn prove(stage: &mut Stage) -> Result<(), DemoError> {
     let before = rows(stage)?;
     for round in 1..=RESCANS {
@@ -65,6 +71,7 @@ pub(super) fn prove(stage: &mut Stage) -> Result<(), DemoError> {
             Ok(chains.iter().all(|chain| chain.rescans.is_empty()))
         })?;
     }
+    send_again(stage)?;
     let after = rows(stage)?;
     let count: usize = before.values().map(Vec::len).sum();
     for (table, old) in &before {
@@ -87,6 +94,47 @@ pub(super) fn prove(stage: &mut Stage) -> Result<(), DemoError> {
     stage.expect(
         "everything that must always hold does hold",
         violations.is_empty(),
+    );
+    Ok(())
+}
+
+/// Sends every callback once more.
+fn send_again(stage: &mut Stage) -> Result<(), DemoError> {
+    let sent = stage.read(|tx| tx.list_deliveries(&DeliveryFilter::default(), WHOLE_LIST))?;
+    let (count, known, sum) = (sent.len(), stage.receiver.count(), stage.receiver.sum());
+    let before = stage.receiver.repeats();
+    stage.say(
+        Who::Hand,
+        &format!("creditd callbacks retry, for each of {count}"),
+    );
+    stage.is_quiet = true;
+    for delivery in sent.iter().rev() {
+        let (event, endpoint) = (&delivery.row.event, &delivery.row.endpoint);
+        let args = [
+            "callbacks",
+            "retry",
+            event,
+            "--endpoint",
+            endpoint,
+            "--reason",
+            "demonstration",
+            "--apply",
+        ];
+        stage.creditd.answer(&args)?;
+    }
+    stage.until("every callback to come again", |stage| {
+        let open = stage.read(|tx| tx.list_deliveries(&DeliveryFilter::default(), WHOLE_LIST))?;
+        let is_settled = open.iter().all(|delivery| delivery.row.state == "delivered");
+        Ok(is_settled && stage.receiver.repeats() >= before + count)
+    })?;
+    stage.is_quiet = false;
+    stage.say(
+        Who::Receiver,
+        &format!("{count} callbacks again: the same ids and bytes, nothing to do"),
+    );
+    stage.expect(
+        "the receiver's books stand",
+        (stage.receiver.count(), stage.receiver.sum()) == (known, sum),
     );
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The real creditd as child processes of the same binary: the daemon, and commands beside it.
 
 use super::DemoError;
+use serde_json::Value;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -88,6 +89,15 @@ impl Creditd {
         Err(DemoError::Command {
             line: args.join(" "),
             why: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        })
+    }
+
+    /// The same in JSON.
+    pub(super) fn json(&self, args: &[&str]) -> Result<Value, DemoError> {
+        let answer = self.answer(&[args, &["--json"]].concat())?;
+        serde_json::from_str(&answer).map_err(|error| DemoError::Command {
+            line: args.join(" "),
+            why: error.to_string(),
         })
     }
 

@@ -5,13 +5,21 @@
 
 mod books;
 mod child;
+mod receiver;
 mod stage;
 
 use crate::clock::Clock;
 use crate::sandbox::{Sandbox, SandboxError};
 use crate::store::StoreError;
+use crate::store::report::{DeliveryFilter, Page};
 use stage::{Stage, Who, short};
 use thiserror::Error;
+
+/// More rows than any list here has.
+const WHOLE_LIST: Page = Page {
+    after: None,
+    limit: 1_000,
+};
 
 /// Why the demonstration could not go on.
 #[derive(Debug, Error)]
@@ -61,6 +69,7 @@ pub fn run(is_kept: bool) -> Result<bool, DemoError> {
     replacement(stage)?;
     reorg_away_and_back(stage)?;
     kill_and_restart(stage)?;
+    same_callback_twice(stage)?;
     stage.heading("The books");
     books::show(stage)?;
     stage.heading("All of it once more, three times");
@@ -90,6 +99,12 @@ fn set_up(stage: &mut Stage) -> Result<(), DemoError> {
         Who::Creditd,
         &format!("follows it; its database is {}", database.display()),
     );
+    let receiver = stage.receiver.url.clone();
+    let args = ["endpoint", "add", &receiver, "--merchant", "shop"];
+    let added = stage.creditd.json(&args)?;
+    let is_trusted = stage.receiver.trust(added["secret"].as_str().unwrap_or_default());
+    stage.say(Who::Hand, &format!("creditd endpoint add {receiver}"));
+    stage.expect("the receiver has a secret to verify callbacks with", is_trusted);
     for order in ["order-1", "order-2", "order-3", "order-4"] {
         let address = Sandbox::address(order);
         let args = [
@@ -117,6 +132,7 @@ fn payment(stage: &mut Stage) -> Result<(), DemoError> {
     stage.say(Who::Creditd, "order-1 has 2 of 3 confirmations: nothing to tell");
     stage.mine_alone(1)?;
     stage.until_event("credit.created", "order-1")?;
+    stage.until_received()?;
     let credits = stage.count("credit.created", "order-1");
     stage.expect("order-1 is credited once", credits == 1);
     Ok(())
@@ -155,6 +171,7 @@ fn replacement(stage: &mut Stage) -> Result<(), DemoError> {
     stage.until_event("deposit.seen", "order-2")?;
     stage.mine_alone(3)?;
     stage.until_event("credit.created", "order-2")?;
+    stage.until_received()?;
     let credits = stage.count("credit.created", "order-2");
     stage.expect(
         "two transactions were sent for order-2 and one is credited",
@@ -169,6 +186,7 @@ fn reorg_away_and_back(stage: &mut Stage) -> Result<(), DemoError> {
     pay(stage, "order-3", 100_000_000)?;
     stage.mine_alone(3)?;
     stage.until_event("credit.created", "order-3")?;
+    stage.until_received()?;
     let old_tip = stage.sandbox.tip();
     stage.act(
         |sandbox| sandbox.reorg(3, &[]),
@@ -176,6 +194,7 @@ fn reorg_away_and_back(stage: &mut Stage) -> Result<(), DemoError> {
     )?;
     stage.until_event("credit.reversed", "order-3")?;
     stage.until_event("deposit.seen", "order-3")?;
+    stage.until_received()?;
     let net = stage.last_net("order-3");
     stage.expect("the books follow: order-3 nets 0", net.as_deref() == Some("0"));
 
@@ -186,6 +205,7 @@ fn reorg_away_and_back(stage: &mut Stage) -> Result<(), DemoError> {
     )?;
     stage.until_event("credit.reinstated", "order-3")?;
     stage.until_tip()?;
+    stage.until_received()?;
     let net = stage.last_net("order-3");
     let credits = stage.count("credit.created", "order-3");
     stage.expect(
@@ -212,8 +232,28 @@ fn kill_and_restart(stage: &mut Stage) -> Result<(), DemoError> {
     stage.creditd.start()?;
     stage.say(Who::Hand, "creditd run");
     stage.mine(1)?;
+    stage.until_received()?;
     let credits = stage.count("credit.created", "order-4");
     stage.expect("order-4 is credited once", credits == 1);
+    Ok(())
+}
+
+/// The first callback of order-1's credit was stored and then answered with an error, so it comes again.
+fn same_callback_twice(stage: &mut Stage) -> Result<(), DemoError> {
+    stage.heading("The same callback twice");
+    stage.say(
+        Who::Hand,
+        "the first one about order-1's credit was answered with 500: it comes again",
+    );
+    stage.until("every callback to be delivered", |stage| {
+        let open = stage.read(|tx| tx.list_deliveries(&DeliveryFilter::default(), WHOLE_LIST))?;
+        Ok(open.iter().all(|delivery| delivery.row.state == "delivered"))
+    })?;
+    let repeats = stage.receiver.repeats();
+    stage.expect(
+        "at least once, with the same id and bytes: the receiver books it once",
+        repeats > 0,
+    );
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 
 use super::DemoError;
 use super::child::Creditd;
+use super::receiver::{Outcome, Receipt, Receiver};
 use crate::clock::{Clock, millis};
 use crate::sandbox::{Sandbox, SandboxError};
 use crate::store::report::FrozenEvent;
@@ -29,6 +30,7 @@ const EVENTS_MAX: u32 = 1_000;
 pub(super) enum Who {
     Chain,
     Creditd,
+    Receiver,
     Hand,
 }
 
@@ -38,6 +40,7 @@ impl Who {
         match self {
             Who::Chain => ("chain", "33"),
             Who::Creditd => ("creditd", "36"),
+            Who::Receiver => ("receiver", "35"),
             Who::Hand => ("", "1"),
         }
     }
@@ -45,6 +48,7 @@ impl Who {
 
 /// An event of creditd's.
 pub(super) struct Told {
+    pub(super) id: String,
     pub(super) kind: String,
     pub(super) data: Value,
 }
@@ -53,6 +57,7 @@ impl Told {
     fn new(event: &FrozenEvent) -> Told {
         let body: Value = serde_json::from_str(&event.body).unwrap_or_default();
         Told {
+            id: event.id.clone(),
             kind: event.kind.clone(),
             data: body["data"].clone(),
         }
@@ -102,6 +107,9 @@ pub(super) fn short(id: &str) -> String {
 pub(super) struct Stage {
     pub(super) sandbox: Sandbox,
     pub(super) creditd: Creditd,
+    pub(super) receiver: Receiver,
+    /// While everything is sent again, what is in order is not shown one by one.
+    pub(super) is_quiet: bool,
     pub(super) events: Vec<Told>,
     /// Expectations that were not met.
     pub(super) faults: u32,
@@ -134,6 +142,8 @@ impl Stage {
         Ok(Stage {
             creditd: Creditd::new(&folder.0, &config(&sandbox))?,
             sandbox,
+            receiver: Receiver::start(&runtime, clock)?,
+            is_quiet: false,
             events: Vec::new(),
             faults: 0,
             mark: 0,
@@ -278,6 +288,14 @@ impl Stage {
         })
     }
 
+    /// Waits until the receiver has everything that creditd has told so far.
+    pub(super) fn until_received(&mut self) -> Result<(), DemoError> {
+        self.until("the callbacks", |stage| {
+            let missing = stage.events.iter().any(|event| !stage.receiver.has(&event.id));
+            Ok(!missing)
+        })
+    }
+
     /// Shows what comes until `is_so`.
     pub(super) fn until(
         &mut self,
@@ -313,7 +331,29 @@ impl Stage {
             self.say(Who::Creditd, &told.line());
             self.events.push(told);
         }
+        for receipt in self.receiver.take_receipts() {
+            self.show_receipt(&receipt);
+        }
         Ok(())
+    }
+
+    fn show_receipt(&mut self, receipt: &Receipt) {
+        let is_about_money = receipt.kind.starts_with("credit.");
+        let what = match &receipt.outcome {
+            Outcome::Stored if self.is_quiet || !is_about_money => return,
+            Outcome::Repeated { is_same: true } if self.is_quiet => return,
+            Outcome::Stored => "stored".to_owned(),
+            Outcome::StoredButFailed => "stored, and the answer is a failure: 500".to_owned(),
+            Outcome::Repeated { is_same: true } => "again: the same id and bytes, nothing to do".to_owned(),
+            Outcome::Repeated { is_same: false } => "again, with other bytes".to_owned(),
+            Outcome::Refused(why) => format!("refused: {why}"),
+        };
+        let line = format!("{:<19} {}: {what}", receipt.kind, receipt.reference);
+        self.say(Who::Receiver, &line);
+        self.faults += u32::from(matches!(
+            receipt.outcome,
+            Outcome::Repeated { is_same: false } | Outcome::Refused(_)
+        ));
     }
 
     fn pause(&mut self) -> Result<(), DemoError> {
@@ -349,6 +389,7 @@ fn config(sandbox: &Sandbox) -> String {
     let quoted = |text: &str| Value::from(text).to_string();
     format!(
         "database = \"creditd.db\"\n\n\
+         [callbacks]\n# The receiver is on this machine.\nallow_ranges = [\"127.0.0.0/8\"]\n\n\
          [[bitcoin]]\nalias = \"btc\"\nnetwork = \"regtest\"\ninstance = \"demo\"\nrpc_url = {}\n\
          cookie_file = {}\npoll_ms = 200\nmempool_ms = 50\n\n\
          [[bitcoin.policy]]\nconfirmations = 3\n",

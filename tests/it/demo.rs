@@ -1,23 +1,32 @@
 //! `creditd demo` as a stranger runs it: the real binary, without any config or node.
 
-use std::process::{Command, Output, Stdio};
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-fn demo(folder: &std::path::Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_creditd"))
+use serde_json::Value;
+
+fn demo(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_creditd"));
+    command
         .arg("demo")
+        .args(args)
         // A config of the caller's own must not reach the demonstration.
         .env("CREDITD_CONFIG", folder.join("none.toml"))
         .env("TMPDIR", folder)
         .current_dir(folder)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
+        .stdin(Stdio::null());
+    command
+}
+
+fn is_empty(folder: &Path) -> bool {
+    std::fs::read_dir(folder).unwrap().next().is_none()
 }
 
 #[test]
 fn demo_shows_the_whole_job_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
-    let output = demo(folder.path());
+    let output = demo(folder.path(), &[]).output().unwrap();
     let shown = String::from_utf8(output.stdout).unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{shown}\n{errors}");
@@ -27,6 +36,7 @@ fn demo_shows_the_whole_job_and_leaves_nothing_behind() {
         "deposit.seen        order-1: 0.29 BTC",
         "deposit.confirming  order-1: 0.29 BTC in block 121, due at height 123",
         "credit.created      order-1: +0.29 BTC, net 0.29",
+        "credit.created      order-1: stored, and the answer is a failure: 500",
         "ok  order-1 is credited once",
         "deposit.replaced    order-2: 0.5 BTC, by ",
         "ok  two transactions were sent for order-2 and one is credited",
@@ -35,9 +45,13 @@ fn demo_shows_the_whole_job_and_leaves_nothing_behind() {
         "kill -9",
         "credit.created      order-4: +0.07 BTC, net 0.07",
         "ok  order-4 is credited once",
+        "credit.created      order-1: again: the same id and bytes, nothing to do",
         "1.86",
         "order-3  reinstatement  +1 BTC  block 127",
+        "ok  the receiver's own books, kept from callbacks alone, say the same: 186000000 sat",
         "creditd rescan --from 0 --apply (3 of 3)",
+        " callbacks again: the same ids and bytes, nothing to do",
+        "ok  the receiver's books stand",
         "ok  nothing changed: ",
         "ok  everything that must always hold does hold",
         "ok  the daemon stops in good order",
@@ -51,6 +65,38 @@ fn demo_shows_the_whole_job_and_leaves_nothing_behind() {
         rest = &rest[at.unwrap()..];
     }
     assert!(!shown.contains("FAILED"), "{shown}");
-    let left = std::fs::read_dir(folder.path()).unwrap().count();
-    assert_eq!(left, 0, "files were left behind");
+    assert!(is_empty(folder.path()), "files were left behind");
+}
+
+#[test]
+fn kept_demo_can_be_played_with_until_it_is_interrupted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = demo(folder.path(), &["--keep"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    let files = lines
+        .find_map(|line| line.strip_prefix("config, database and log: ").map(str::to_owned))
+        .unwrap();
+    let asked = Command::new(env!("CARGO_BIN_EXE_creditd"))
+        .args([
+            "--config",
+            &format!("{files}/creditd.toml"),
+            "chain",
+            "status",
+            "--json",
+        ])
+        .output()
+        .unwrap();
+    let status: Value = serde_json::from_slice(&asked.stdout).unwrap();
+    assert_eq!(status["chains"][0]["state"], "following", "{status}");
+    let pid = child.id().to_string();
+    let interrupt = ["-c", "kill -INT \"$1\"", "sh", &pid];
+    assert!(Command::new("sh").args(interrupt).status().unwrap().success());
+    assert!(lines.any(|line| line.starts_with("All of it was as it must be")));
+    assert!(child.wait().unwrap().success());
+    assert!(is_empty(folder.path()), "files were left behind");
 }
