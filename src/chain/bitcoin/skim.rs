@@ -1,7 +1,7 @@
 //! Reads a transaction without building it: enough for its id and for what it touches. Of 6,000 transactions
-//! in a block one or none is ours, and building the others, five allocations each, would take a quarter of the
-//! time of a scan (3.5 ms a block with it, 2.6 without). Those that may be ours are decoded by the `bitcoin`
-//! crate; what this module accepts and what that crate accepts is the same, which a test checks.
+//! in a block one or none is ours, and building the others, five allocations each, would take a quarter of
+//! the time of a scan (3.5 ms a block with it, 2.6 without). Those that may be ours are decoded by the
+//! `bitcoin` crate; what this module accepts and what that crate accepts is the same, which a test checks.
 
 use bitcoincore_rpc::bitcoin::Txid;
 use bitcoincore_rpc::bitcoin::hashes::{Hash, HashEngine};

@@ -178,3 +178,42 @@ async fn on_mainnet_an_invalid_branch_with_more_work_is_another_network() {
         }
     }
 }
+
+#[test]
+fn config_that_cannot_mean_one_chain_is_told_all_its_faults() {
+    let at = |height, byte| Checkpoint {
+        height,
+        hash: BlockHash([byte; 32]),
+    };
+    let base = |network| BitcoinConfig::new("http://127.0.0.1:8332", Auth::None, network);
+    let named = |network, name: &str| BitcoinConfig {
+        instance: Some(name.to_owned()),
+        ..base(network)
+    };
+    let with = |checkpoints| BitcoinConfig {
+        checkpoints,
+        ..base(Network::Main)
+    };
+    let cases = [
+        (base(Network::Main), 0),
+        (base(Network::Signet), 0),
+        (named(Network::Signet, "own"), 0),
+        (base(Network::Regtest), 1),
+        (named(Network::Regtest, "a b"), 1),
+        (named(Network::Main, "own"), 1),
+        (with(vec![at(1, 1), at(2, 2), at(1, 1)]), 0),
+        (with(vec![at(1, 1), at(1, 2)]), 1),
+        (with(vec![at(478_559, 1)]), 1),
+        (
+            BitcoinConfig {
+                url: "node".to_owned(),
+                ..base(Network::Regtest)
+            },
+            2,
+        ),
+    ];
+    for (config, count) in cases {
+        let faults = config.faults();
+        assert_eq!(faults.len(), count, "{config:?}: {faults:?}");
+    }
+}
