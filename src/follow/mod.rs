@@ -99,6 +99,8 @@ pub struct Follower<S: ChainSource> {
     listed_at: Option<tokio::time::Instant>,
     connected_since_load: u64,
     failures: u32,
+    /// What a rescan needs and the node does not have; empty when nothing.
+    rescan_waits_for: String,
     reported: Option<(ChainState, String, Option<u64>)>,
 }
 
@@ -144,6 +146,7 @@ impl<S: ChainSource> Follower<S> {
             listed_at: None,
             connected_since_load: 0,
             failures: 0,
+            rescan_waits_for: String::new(),
             reported: None,
             settings,
         };

@@ -13,7 +13,11 @@ impl<S: ChainSource> Follower<S> {
     pub(super) async fn report_following(&mut self, node: &NodeTip) -> Result<(), FollowError> {
         match self.node_trouble(node) {
             Some(reason) => self.report(ChainState::Syncing, &reason, Some(node.height)).await,
-            None => self.report(ChainState::Following, "", Some(node.height)).await,
+            None => {
+                let reason = self.rescan_waits_for.clone();
+                self.report(ChainState::Following, &reason, Some(node.height))
+                    .await
+            }
         }
     }
 

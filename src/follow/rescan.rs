@@ -2,7 +2,7 @@
 //! long.
 
 use super::{Follower, Trouble};
-use crate::chain::{ChainSource, NodeTip};
+use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::rules::HeldHeader;
 use crate::store::{Rescanned, outpoints_of};
 
@@ -11,8 +11,30 @@ const SLICE_BLOCKS: usize = 64;
 const SLICE_MS: i64 = 100;
 
 impl<S: ChainSource> Follower<S> {
-    /// Reads the next blocks of the oldest running rescan. True while there is more to read.
+    /// Reads the next blocks of the oldest running rescan. True while there is more to read. Old blocks that
+    /// the node does not have are no trouble of the chain: its tip goes on, and its reason says what the
+    /// rescan waits for.
     pub(super) async fn rescan_slice(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<bool, Trouble> {
+        let read = self.read_slice(tip, node).await;
+        let (is_more, waits_for) = match read {
+            Ok(is_more) => (is_more, String::new()),
+            Err(Trouble::Source(error @ (SourceError::Pruned { .. } | SourceError::MissingData(_)))) => {
+                (false, format!("a rescan waits: {error}"))
+            }
+            Err(other) => return Err(other),
+        };
+        if self.rescan_waits_for != waits_for {
+            let alias = &self.settings.chain.alias;
+            match waits_for.is_empty() {
+                true => tracing::info!(chain = %alias, "the rescan goes on"),
+                false => tracing::warn!(chain = %alias, "{alias}: {waits_for}"),
+            }
+            self.rescan_waits_for = waits_for;
+        }
+        Ok(is_more)
+    }
+
+    async fn read_slice(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<bool, Trouble> {
         let key = self.key;
         let Some(rescan) = self.store.read(move |tx| tx.running_rescan(key)).await? else {
             return Ok(false);
