@@ -7,6 +7,7 @@
 mod common;
 
 mod address;
+mod bad_nodes;
 mod bitcoin_source;
 mod callback_dial;
 mod callback_urls;
@@ -36,6 +37,7 @@ mod operator;
 mod player;
 mod properties;
 mod reorgs;
+mod repeats;
 mod rescans;
 mod rig;
 mod rpc_client;

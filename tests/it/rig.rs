@@ -288,6 +288,25 @@ impl Rig {
         is_crashed
     }
 
+    /// The same over as many rounds as it takes. False when the world came to rest first.
+    pub async fn crash_within(&mut self, times: usize) -> bool {
+        let (store, follower) = self.running.as_mut().unwrap();
+        let (key, tip) = (self.key, self.chain.world().tip());
+        let settling = async {
+            for _ in 0..200 {
+                follower.step().await.unwrap();
+                let row = store.read(move |tx| Ok((tx.chain_by_key(key)?, tx.running_rescan(key)?)));
+                let (row, rescan) = row.await.unwrap();
+                if row.cursor.is_some_and(|held| held.header.hash == tip) && rescan.is_none() {
+                    return;
+                }
+            }
+        };
+        let is_crashed = stop_after(settling, times).await.is_none();
+        self.reopen().await;
+        is_crashed
+    }
+
     pub async fn reopen(&mut self) {
         drop(self.running.take());
         self.running = Some(open(&self.path, &self.chain, self.clock, &self.settings).await);

@@ -62,6 +62,13 @@ impl Tables {
         self.rows("SELECT type FROM events ORDER BY seq", |row| row.get(0).unwrap())
     }
 
+    /// What everybody was told: types and subjects, which are derived from what they are about.
+    pub fn event_ids(&self) -> Vec<String> {
+        self.rows("SELECT type || ' ' || subject || ' ' || id FROM events", |row| {
+            row.get(0).unwrap()
+        })
+    }
+
     /// Kinds and reasons of a credit's journal entries, in order, by outpoint.
     pub fn journal(&self, of: &Outpoint) -> Vec<String> {
         let rows = self.rows(
