@@ -409,3 +409,61 @@ CREATE TABLE attempts (
     reply    BLOB NOT NULL CHECK (length(reply) <= 1024),
     PRIMARY KEY (delivery, number)
 ) STRICT, WITHOUT ROWID;
+-- What is still to be delivered, by endpoint: how old is the oldest?
+CREATE INDEX deliveries_undelivered ON deliveries (endpoint, event) WHERE state IN ('waiting', 'leased');
+
+-- Counts for the metrics, kept by the triggers below (and for 'reorgs' by the step that disconnects), so
+-- that a scrape reads a few rows instead of whole tables. No decision is taken by them.
+CREATE TABLE tallies (
+    -- 'deposits', 'journal', 'duplicates', 'reorgs', 'deliveries' or 'attempts'
+    subject TEXT NOT NULL,
+    -- 0 = of no chain
+    chain   INTEGER NOT NULL,
+    -- the state, the journal entry's kind, the depth of the reorg, the outcome
+    kind    TEXT NOT NULL,
+    count   INTEGER NOT NULL CHECK (count >= 0),
+    PRIMARY KEY (subject, chain, kind)
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER deposits_tally_new AFTER INSERT ON deposits
+BEGIN
+    INSERT INTO tallies (subject, chain, kind, count) VALUES ('deposits', NEW.chain, NEW.state, 1)
+    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = count + 1;
+END;
+CREATE TRIGGER deposits_tally_move AFTER UPDATE OF state ON deposits WHEN NEW.state <> OLD.state
+BEGIN
+    UPDATE tallies SET count = count - 1
+    WHERE subject = 'deposits' AND chain = OLD.chain AND kind = OLD.state;
+    INSERT INTO tallies (subject, chain, kind, count) VALUES ('deposits', NEW.chain, NEW.state, 1)
+    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = count + 1;
+END;
+CREATE TRIGGER journal_tally AFTER INSERT ON journal
+BEGIN
+    INSERT INTO tallies (subject, chain, kind, count)
+    SELECT 'journal', chain, NEW.kind, 1 FROM credits WHERE id = NEW.credit
+    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = count + 1;
+END;
+CREATE TRIGGER duplicates_tally AFTER UPDATE OF duplicates ON outputs WHEN NEW.duplicates > OLD.duplicates
+BEGIN
+    INSERT INTO tallies (subject, chain, kind, count)
+    SELECT 'duplicates', chain, '', NEW.duplicates - OLD.duplicates FROM txs WHERE id = NEW.tx
+    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = count + excluded.count;
+END;
+CREATE TRIGGER deliveries_tally_new AFTER INSERT ON deliveries
+BEGIN
+    INSERT INTO tallies (subject, chain, kind, count) VALUES ('deliveries', 0, NEW.state, 1)
+    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = count + 1;
+END;
+CREATE TRIGGER deliveries_tally_move AFTER UPDATE OF state ON deliveries WHEN NEW.state <> OLD.state
+BEGIN
+    UPDATE tallies SET count = count - 1 WHERE subject = 'deliveries' AND chain = 0 AND kind = OLD.state;
+    INSERT INTO tallies (subject, chain, kind, count) VALUES ('deliveries', 0, NEW.state, 1)
+    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = count + 1;
+END;
+CREATE TRIGGER attempts_tally AFTER INSERT ON attempts
+BEGIN
+    INSERT INTO tallies (subject, chain, kind, count)
+    VALUES ('attempts', 0, CASE WHEN NEW.status IS NULL THEN 'unanswered'
+                                WHEN NEW.status BETWEEN 200 AND 299 THEN 'delivered'
+                                ELSE 'refused' END, 1)
+    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = count + 1;
+END;

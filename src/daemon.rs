@@ -1,21 +1,38 @@
 //! Wiring: what runs, in which order it starts, and how it stops. The daemon stays up in every state of a
 //! chain; it ends for a signal, or when its database cannot be used any more.
 
+mod manager;
+mod signals;
+
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::clock::Clock;
-use crate::config::{BitcoinChain, Config, SecretError, Start};
+use crate::config::{BitcoinChain, Config, MerchantConfig, SecretError, Start};
 use crate::deliver::{self, Deliverer};
 use crate::egress::{GuardedDial, HttpDial, SystemResolver, TlsError};
 use crate::follow::{self, FollowError, Follower, Settings};
-use crate::store::{Database, NewChain, OpenMode, Store, StoreError, Terms};
+use crate::ops::{Followed, Ops};
+use crate::pulse::{Pulse, PulsingDial};
+use crate::store::{NewChain, Store, StoreError, Terms};
+use manager::Manager;
+use signals::Signals;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 
 /// Satoshi per bitcoin is 10^8.
 pub const BITCOIN_DECIMALS: u8 = 8;
+
+/// A stop is over within five seconds, whatever nodes and receivers do: the parts get so long ...
+const PARTS_MAX: Duration = Duration::from_millis(1_500);
+/// ... then the database gets so long to work off its queue and to fold its log into the file ...
+const CLOSE_MAX: Duration = Duration::from_millis(2_000);
+/// ... and what still hangs is left behind after this.
+const RUNTIME_MAX: Duration = Duration::from_millis(500);
+
+/// Between two tries to open a database that has no space or is being written to.
+const OPEN_AGAIN: Duration = Duration::from_secs(2);
 
 /// Why the daemon ended or could not start.
 #[derive(Debug, Error)]
@@ -35,6 +52,15 @@ pub enum DaemonError {
     /// The certificates for callbacks cannot be used.
     #[error("read callbacks.ca_file")]
     Certificates(#[source] TlsError),
+    /// The listener for operators cannot be had.
+    #[error("listen on {address} (`[ops] listen` in the config)")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
     /// The operating system refused threads or signal handlers.
     #[error("start the daemon")]
     System(#[source] std::io::Error),
@@ -60,58 +86,133 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
         .build()
         .map_err(DaemonError::System)?;
     let outcome = runtime.block_on(serve(config, Clock::real()));
-    // A node that hangs must not hold up the stop: whatever still waits for it is dropped.
-    runtime.shutdown_timeout(Duration::from_secs(1));
+    runtime.shutdown_timeout(RUNTIME_MAX);
     outcome
 }
 
 async fn serve(config: &Config, clock: Clock) -> Result<(), DaemonError> {
-    let mut stop = StopSignals::new().map_err(DaemonError::System)?;
-    let database = Database::open(&config.database, OpenMode::Daemon).map_err(DaemonError::Database)?;
-    for finding in database.findings() {
-        tracing::warn!("{finding}");
-    }
-    let store = Store::threaded(database, clock).map_err(DaemonError::Database)?;
-    set_merchants(&store, config)
-        .await
-        .map_err(DaemonError::Database)?;
-    let mut tasks = JoinSet::new();
-    for chain in &config.bitcoin {
-        let config = BitcoinConfig::of(chain).map_err(|source| DaemonError::Secret {
-            alias: chain.alias.clone(),
-            source,
-        })?;
-        let source = BitcoinSource::new(config, HttpDial::new(), clock);
-        let (store, settings) = (store.clone(), settings(chain));
-        tasks.spawn(async move {
-            let follower = Follower::open(source, store, clock, settings).await?;
-            Ok(follower.run().await?)
-        });
-    }
-    tasks.spawn(deliver(deliverer(config, &store, clock).await?));
-    tracing::info!(database = %config.database.display(), chains = config.bitcoin.len(), "creditd is ready");
-    let ended = tokio::select! { biased;
-        () = stop.received() => Ok(()),
-        fault = store.failed() => Err(DaemonError::Fault(fault.error())),
-        Some(ended) = tasks.join_next() => match ended {
-            Ok(Err(error)) => Err(error),
-            // A task returns only with an error; a panic has aborted the process before it gets here.
-            Ok(Ok(())) | Err(_) => Ok(()),
-        },
+    let mut signals = Signals::new().map_err(DaemonError::System)?;
+    let mut manager = Manager::new(clock);
+    let opened = tokio::select! { biased;
+        () = signals.stop() => None,
+        opened = open(config, clock, &mut manager) => Some(opened?),
     };
-    // Followers first, then callbacks: what is on its way is sent again at the next start.
-    tasks.shutdown().await;
-    let closed = store.close().await;
+    let Some((store, findings)) = opened else {
+        tracing::info!("creditd has stopped before its database was open");
+        return Ok(());
+    };
+    let ended = run_parts(config, clock, &store, findings, &mut signals, &mut manager).await;
+    manager.stopping();
+    let closed = within(clock, CLOSE_MAX, store.close()).await;
+    if closed.is_none() {
+        tracing::warn!("the database's log was not folded in time; the next start does it");
+    }
     tracing::info!("creditd has stopped");
     ended?;
-    closed.map_err(DaemonError::Database)
+    closed.unwrap_or(Ok(())).map_err(DaemonError::Database)
 }
 
-async fn deliverer(
+/// Opens the database, and waits for space or for another writer as long as it takes.
+async fn open(config: &Config, clock: Clock, manager: &mut Manager) -> Result<(Store, usize), DaemonError> {
+    manager.waiting("opening the database");
+    loop {
+        match Store::open(&config.database, clock).await {
+            Ok((store, findings)) => {
+                for finding in &findings {
+                    tracing::warn!(database = %config.database.display(), "{finding}");
+                }
+                return Ok((store, findings.len()));
+            }
+            Err(error) if error.is_passing() => {
+                let database = config.database.display();
+                tracing::warn!(%database, "waiting to open {database}: {error}");
+                manager.waiting(&format!("waiting to open the database: {error}"));
+                clock.sleep(OPEN_AGAIN).await;
+            }
+            Err(error) => return Err(DaemonError::Database(error)),
+        }
+    }
+}
+
+/// Starts everything that works on the store, and stops it again once told to or when one part fails.
+async fn run_parts(
     config: &Config,
-    store: &Store,
     clock: Clock,
-) -> Result<Deliverer<GuardedDial>, DaemonError> {
+    store: &Store,
+    findings: usize,
+    signals: &mut Signals,
+    manager: &mut Manager,
+) -> Result<(), DaemonError> {
+    let merchants = merchants(config);
+    let mut parts: JoinSet<Result<(), DaemonError>> = JoinSet::new();
+    tokio::select! { biased;
+        () = signals.stop() => return Ok(()),
+        set = store.write_patiently(move |tx| tx.set_internal_rules(&merchants)) => {
+            set.map_err(DaemonError::Database)?;
+        }
+    }
+    let mut followed = Vec::new();
+    for chain in &config.bitcoin {
+        followed.push(follow(chain, clock, store, &mut parts)?);
+    }
+    deliver(config, clock, store, &mut parts)?;
+    let ops = serve_ops(config, clock, store, (&followed, findings), &mut parts).await?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"), database = %config.database.display(),
+        chains = config.bitcoin.len(), ops = %ops, "creditd is ready"
+    );
+    manager.ready(&followed);
+    let ended = tokio::select! { biased;
+        () = signals.stop() => Ok(()),
+        fault = store.failed() => Err(DaemonError::Fault(fault.error())),
+        Some(ended) = parts.join_next() => match ended {
+            Ok(outcome) => outcome,
+            // A panic has aborted the process before it gets here.
+            Err(_) => Ok(()),
+        },
+        never = manager.attend(store, &followed) => match never {},
+    };
+    manager.stopping();
+    // One that is stuck in a call of the system is left behind.
+    if within(clock, PARTS_MAX, parts.shutdown()).await.is_none() {
+        tracing::warn!("a part of the daemon did not stop in time and is left behind");
+    }
+    ended
+}
+
+/// Starts the follower of a chain.
+fn follow(
+    chain: &BitcoinChain,
+    clock: Clock,
+    store: &Store,
+    parts: &mut JoinSet<Result<(), DaemonError>>,
+) -> Result<Followed, DaemonError> {
+    let config = BitcoinConfig::of(chain).map_err(|source| DaemonError::Secret {
+        alias: chain.alias.clone(),
+        source,
+    })?;
+    let pulse = Pulse::default();
+    let dial = PulsingDial::new(HttpDial::new(), pulse.clone(), clock);
+    let source = BitcoinSource::new(config, dial, clock);
+    let (store, settings, felt) = (store.clone(), settings(chain), pulse.clone());
+    parts.spawn(async move {
+        let follower = Follower::open(source, store, clock, settings).await?;
+        Ok(follower.with_pulse(felt).run().await?)
+    });
+    Ok(Followed {
+        alias: chain.alias.clone(),
+        chain: chain.chain.clone(),
+        pulse,
+    })
+}
+
+/// Starts sending callbacks. What is on its way at a stop is sent again at the next start.
+fn deliver(
+    config: &Config,
+    clock: Clock,
+    store: &Store,
+    parts: &mut JoinSet<Result<(), DaemonError>>,
+) -> Result<(), DaemonError> {
     let callbacks = &config.callbacks;
     let dial = GuardedDial::new(
         callbacks.policy.clone(),
@@ -124,42 +225,57 @@ async fn deliverer(
         order_patience: callbacks.order_patience,
         in_flight_max: callbacks.concurrency,
     };
-    let opened = Deliverer::open(store.clone(), clock, dial, settings);
-    opened.await.map_err(DaemonError::Database)
+    let store = store.clone();
+    parts.spawn(async move {
+        let deliverer = Deliverer::open(store, clock, dial, settings).await;
+        deliverer
+            .map_err(DaemonError::Deliver)?
+            .run()
+            .await
+            .map_err(DaemonError::Deliver)
+    });
+    Ok(())
 }
 
-async fn deliver(deliverer: Deliverer<GuardedDial>) -> Result<(), DaemonError> {
-    deliverer.run().await.map_err(DaemonError::Deliver)
+/// Starts the listener for operators, and says where it is.
+async fn serve_ops(
+    config: &Config,
+    clock: Clock,
+    store: &Store,
+    (followed, findings): (&[Followed], usize),
+    parts: &mut JoinSet<Result<(), DaemonError>>,
+) -> Result<String, DaemonError> {
+    let Some(address) = config.ops.listen else {
+        return Ok("off".to_owned());
+    };
+    let failed = |source| DaemonError::Listen { address, source };
+    let ops = Ops::new(
+        store.clone(),
+        clock,
+        config.database.clone(),
+        followed.to_vec(),
+        findings,
+    );
+    let listener = ops.listen(address).await.map_err(failed)?;
+    let address = listener.address().map_err(failed)?;
+    parts.spawn(async move {
+        ops.serve(listener).await;
+        Ok(())
+    });
+    Ok(address.to_string())
 }
 
-async fn set_merchants(store: &Store, config: &Config) -> Result<(), StoreError> {
-    let merchants: Vec<(String, &'static str)> = config
-        .merchants
-        .iter()
-        .map(|merchant| (merchant.slug.clone(), merchant.internal.word()))
-        .collect();
-    store.write(move |tx| tx.set_internal_rules(&merchants)).await
-}
-
-struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl StopSignals {
-    fn new() -> Result<StopSignals, std::io::Error> {
-        Ok(StopSignals {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
+/// What `work` gives, if it does so in time.
+async fn within<T>(clock: Clock, span: Duration, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! { biased;
+        done = work => Some(done),
+        () = clock.sleep(span) => None,
     }
+}
 
-    async fn received(&mut self) {
-        tokio::select! { biased;
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
+fn merchants(config: &Config) -> Vec<(String, &'static str)> {
+    let rule = |merchant: &MerchantConfig| (merchant.slug.clone(), merchant.internal.word());
+    config.merchants.iter().map(rule).collect()
 }
 
 /// A chain of the config as the database knows it.

@@ -12,6 +12,7 @@ pub mod clock;
 pub mod config;
 pub mod egress;
 pub mod index;
+pub mod pulse;
 pub mod telemetry;
 pub mod webhook;
 
@@ -26,3 +27,4 @@ pub mod check;
 pub mod cli;
 pub mod daemon;
 pub mod demo;
+pub mod ops;

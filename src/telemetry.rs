@@ -15,6 +15,9 @@ pub fn start_logging(config: LogConfig) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter(config.level))
         .with_writer(std::io::stderr)
+        // Its word about a line that cannot be written goes to stderr too, and panics there: a full disk
+        // under a log file would end the daemon.
+        .log_internal_errors(false)
         .with_target(false);
     let started = match config.format {
         LogFormat::Json => builder

@@ -12,6 +12,7 @@ use crate::address::Network;
 use crate::egress;
 use crate::rules::policy::Policy;
 use crate::rules::{BlockHash, ChainId};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
@@ -33,6 +34,8 @@ pub struct Config {
     pub log: LogConfig,
     /// How callbacks are sent.
     pub callbacks: CallbacksConfig,
+    /// Where operators look.
+    pub ops: OpsConfig,
     /// The Bitcoin chains, at least one.
     pub bitcoin: Vec<BitcoinChain>,
     /// Merchants that differ from the defaults.
@@ -70,6 +73,13 @@ pub enum LogFormat {
     Text,
     /// One JSON object per line, for collectors.
     Json,
+}
+
+/// Where health, readiness and metrics are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpsConfig {
+    /// The address; `None` = nowhere.
+    pub listen: Option<SocketAddr>,
 }
 
 /// One Bitcoin chain and the node that tells us of it.

@@ -4,12 +4,13 @@
 use super::section::{Fault, Faults, Section, whole};
 use super::{
     BitcoinChain, CallbacksConfig, Checkpoint, Config, InternalRule, LogConfig, LogFormat, MerchantConfig,
-    RpcAuth, SecretFile, Start, is_name,
+    OpsConfig, RpcAuth, SecretFile, Start, is_name,
 };
 use crate::address::Network;
 use crate::egress::{Policy as EgressPolicy, Range};
 use crate::rules::policy::{Policy, PolicyError, Tier};
 use crate::rules::{Amount, BlockHash, ChainId};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 use toml::de::{DeTable, DeValue};
@@ -17,6 +18,7 @@ use toml::de::{DeTable, DeValue};
 const NAME: &str = "1 to 32 of a-z, 0-9 and -, such as \"shop-1\"";
 const HEIGHT_MAX: u64 = 10_000_000;
 const BITCOIN_DECIMALS: u8 = 8;
+const OPS_LISTEN: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 9333);
 
 /// Reads and checks a whole file.
 pub(super) fn config(file: &Path, text: &str) -> Result<Config, Vec<Fault>> {
@@ -47,6 +49,7 @@ fn root(root: &Section<'_>, file: &Path) -> Option<Config> {
     });
     let log = log(root.table("log").as_ref());
     let callbacks = callbacks(root.table("callbacks").as_ref(), folder);
+    let ops = ops(root.table("ops").as_ref());
     let sections = root.tables("bitcoin");
     if sections.as_ref().is_some_and(Vec::is_empty) {
         root.fault("bitcoin", "missing, allowed: at least one [[bitcoin]]");
@@ -64,6 +67,7 @@ fn root(root: &Section<'_>, file: &Path) -> Option<Config> {
         database: folder.join(database.unwrap_or("creditd.db")),
         log,
         callbacks,
+        ops,
         bitcoin: bitcoin.into_iter().collect::<Option<_>>()?,
         merchants,
     })
@@ -135,6 +139,33 @@ fn allow_ranges(section: &Section<'_>) -> EgressPolicy {
         }
     }
     EgressPolicy::new(ranges)
+}
+
+/// What it serves needs no login, so that it leaves this machine only on the operator's word.
+fn ops(section: Option<&Section<'_>>) -> OpsConfig {
+    let usual = Some(SocketAddr::from(OPS_LISTEN));
+    let Some(section) = section else {
+        return OpsConfig { listen: usual };
+    };
+    let allowed = "an address and a port such as \"127.0.0.1:9333\", or \"off\"";
+    let listen = section.optional("listen", allowed, |value| match text(value)? {
+        "off" => Some(None),
+        address => address.parse().ok().map(Some),
+    });
+    let allow_remote = section.optional("allow_remote", "true or false", DeValue::as_bool);
+    let listen = listen.unwrap_or(usual);
+    if let Some(address) = listen
+        && !address.ip().is_loopback()
+        && allow_remote != Some(true)
+    {
+        let text = format!(
+            "{address} can be reached from other machines, allowed: 127.0.0.1 or [::1], or with \
+             allow_remote = true any address"
+        );
+        section.fault("listen", text);
+    }
+    section.close();
+    OpsConfig { listen }
 }
 
 fn bitcoin(section: &Section<'_>, folder: &Path) -> Option<BitcoinChain> {

@@ -52,7 +52,7 @@ impl<D: Dial> Deliverer<D> {
         dial: D,
         settings: Settings,
     ) -> Result<Deliverer<D>, StoreError> {
-        store.write(|tx| tx.return_leases()).await?;
+        store.write_patiently(|tx| tx.return_leases()).await?;
         let dial = Arc::new(dial);
         Ok(Deliverer {
             store,

@@ -11,6 +11,7 @@ mod start;
 use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::clock::{Clock, millis};
 use crate::index::Index;
+use crate::pulse::Pulse;
 use crate::rules::chain_state::ChainState;
 use crate::rules::fork::{Comparison, ForkStep, OurTipAtNode, compare};
 use crate::rules::{HeldHeader, MempoolList};
@@ -102,6 +103,7 @@ pub struct Follower<S: ChainSource> {
     /// What a rescan needs and the node does not have; empty when nothing.
     rescan_waits_for: String,
     reported: Option<(ChainState, String, Option<u64>)>,
+    pulse: Pulse,
 }
 
 impl<S: ChainSource> Follower<S> {
@@ -124,7 +126,7 @@ impl<S: ChainSource> Follower<S> {
         };
         let new = settings.chain.clone();
         let policy = terms.clone();
-        let opened = store.write(move |tx| {
+        let opened = store.write_patiently(move |tx| {
             let row = tx.ensure_chain(&new)?;
             let changed = tx.apply_policy(row.key, &policy)?;
             Ok((row, changed))
@@ -148,6 +150,7 @@ impl<S: ChainSource> Follower<S> {
             failures: 0,
             rescan_waits_for: String::new(),
             reported: None,
+            pulse: Pulse::default(),
             settings,
         };
         follower.refresh_index().await.map_err(fail)?;
@@ -156,6 +159,13 @@ impl<S: ChainSource> Follower<S> {
             .await
             .map_err(fail)?;
         Ok(follower)
+    }
+
+    /// Shows its signs of life and its state on `pulse`.
+    #[must_use]
+    pub fn with_pulse(mut self, pulse: Pulse) -> Follower<S> {
+        self.pulse = pulse;
+        self
     }
 
     /// Follows the chain for ever.
@@ -173,6 +183,7 @@ impl<S: ChainSource> Follower<S> {
     /// # Errors
     /// As [`Follower::run`].
     pub async fn step(&mut self) -> Result<(), FollowError> {
+        self.pulse.beat(self.clock, Duration::ZERO);
         match self.round().await {
             Ok((tip, Next::AtOnce)) => {
                 self.failures = 0;
@@ -181,7 +192,9 @@ impl<S: ChainSource> Follower<S> {
             Ok((tip, Next::Wait)) => {
                 self.failures = 0;
                 self.report_following(&tip).await?;
-                self.source.wait(tip.hash, self.until_next_look()).await;
+                let span = self.until_next_look();
+                self.pulse.beat(self.clock, span);
+                self.source.wait(tip.hash, span).await;
                 Ok(())
             }
             Err(trouble) => self.suffer(trouble).await,
@@ -197,6 +210,7 @@ impl<S: ChainSource> Follower<S> {
             self.is_identified = true;
         }
         let node = self.source.tip().await?;
+        self.pulse.note_node(node.height);
         self.refresh_index().await?;
         let Some(row) = self.anchored(&node).await? else {
             return Ok((node, Next::AtOnce));

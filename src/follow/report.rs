@@ -43,13 +43,13 @@ impl<S: ChainSource> Follower<S> {
         let pause = self.settings.poll * 2_u32.saturating_pow(self.failures.min(6));
         self.failures = self.failures.saturating_add(1);
         let is_reachable = !matches!(state, ChainState::Unreachable | ChainState::DiskFull);
-        self.clock
-            .sleep(if is_reachable {
-                self.settings.poll
-            } else {
-                pause.min(PAUSE_MAX)
-            })
-            .await;
+        let span = if is_reachable {
+            self.settings.poll
+        } else {
+            pause.min(PAUSE_MAX)
+        };
+        self.pulse.beat(self.clock, span);
+        self.clock.sleep(span).await;
         Ok(())
     }
 
@@ -76,6 +76,7 @@ impl<S: ChainSource> Follower<S> {
         if self.reported.as_ref() == Some(&now) {
             return Ok(());
         }
+        self.pulse.note_state(self.clock, state, reason);
         let alias = &self.settings.chain.alias;
         if self
             .reported

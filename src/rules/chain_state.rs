@@ -70,6 +70,11 @@ impl ChainState {
         ChainState::ALL.into_iter().find(|state| state.word() == word)
     }
 
+    /// True where the chain is followed as it should be.
+    pub fn is_following(self) -> bool {
+        self == ChainState::Following
+    }
+
     /// True where nothing is credited until an operator has acted or the node has become right again.
     pub fn is_halt(self) -> bool {
         match self {

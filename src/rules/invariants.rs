@@ -24,6 +24,8 @@ pub enum Invariant {
     I10OneEvent,
     /// Feeding any input again changes nothing.
     I16Replay,
+    /// What is stored beside the facts equals what they add up to.
+    I20Recomputed,
 }
 
 impl Invariant {
@@ -40,6 +42,7 @@ impl Invariant {
             Invariant::I9CursorHonest => "I9",
             Invariant::I10OneEvent => "I10",
             Invariant::I16Replay => "I16",
+            Invariant::I20Recomputed => "I20",
         }
     }
 }

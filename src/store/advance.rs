@@ -95,6 +95,9 @@ impl WriteTx<'_> {
         while step.fork_height.is_some_and(|fork| tip.height > fork) {
             tip = self.disconnect(step.chain, &tip, &mut reorg)?;
         }
+        if tip.height < step.from.height {
+            self.count_reorg(step.chain, step.from.height - tip.height)?;
+        }
         step.fork_height
             .map_or(Ok(()), |fork| self.lower_paid_rules(step.chain, fork + 1))?;
         for block in &step.blocks {

@@ -181,6 +181,21 @@ const QUERIES: &[(Invariant, &str)] = &[
          AND EXISTS (SELECT 1 FROM inclusions WHERE tx = t.id)",
     ),
     (
+        // Tallies of attempts and reorgs have no rows to be held against.
+        Invariant::I20Recomputed,
+        "SELECT subject || ' of chain ' || chain || ': ' || kind, \
+         'the tally is ' || sum(tally) || ', there are ' || sum(rows) FROM (\
+         SELECT subject, chain, kind, count AS tally, 0 AS rows FROM tallies \
+         WHERE subject NOT IN ('attempts', 'reorgs') \
+         UNION ALL SELECT 'deposits', chain, state, 0, count(*) FROM deposits GROUP BY chain, state \
+         UNION ALL SELECT 'journal', c.chain, j.kind, 0, count(*) FROM journal j \
+         JOIN credits c ON c.id = j.credit GROUP BY c.chain, j.kind \
+         UNION ALL SELECT 'deliveries', 0, state, 0, count(*) FROM deliveries GROUP BY state \
+         UNION ALL SELECT 'duplicates', t.chain, '', 0, sum(o.duplicates) FROM outputs o \
+         JOIN txs t ON t.id = o.tx GROUP BY t.chain) \
+         GROUP BY subject, chain, kind HAVING sum(tally) <> sum(rows)",
+    ),
+    (
         Invariant::I9CursorHonest,
         "SELECT c.caip, 'the cursor is at ' || coalesce(c.cursor_height, 'none') || ', the highest header \
          at ' \

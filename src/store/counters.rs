@@ -1,10 +1,18 @@
-//! What the store did, counted for the metrics.
+//! What the store did, counted for the metrics and for whoever asks whether it still does anything.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+/// Upper bounds of the spans that commits are sorted into, in microseconds; longer ones have no bound.
+pub const COMMIT_MICROS: [u64; 12] = [
+    1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 10_000_000,
+];
+
+/// Upper bounds of the sizes that batches are sorted into.
+pub const BATCH_WRITES: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
+
 /// A reading of the counters. All but `queued` only rise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreCounters {
     /// Batches of writes that were run, each one commit if all went well.
     pub batches: u64,
@@ -16,8 +24,15 @@ pub struct StoreCounters {
     pub write_micros: u64,
     /// The longest batch.
     pub write_micros_max: u64,
+    /// Batches that took at most as long as each of [`COMMIT_MICROS`], and longer than the one before.
+    pub commit_spans: [u64; COMMIT_MICROS.len()],
+    /// Batches of at most as many writes as each of [`BATCH_WRITES`], and of more than the one before.
+    pub batch_sizes: [u64; BATCH_WRITES.len()],
     /// Writes that wait or run right now.
     pub queued: u64,
+    /// Rises with each thing that the writer does. While it stands still and writes are queued, the writer
+    /// hangs.
+    pub beats: u64,
 }
 
 /// The counters, shared by the handle and the writer thread.
@@ -28,7 +43,10 @@ pub(super) struct Tally {
     batch_writes_max: AtomicU64,
     write_micros: AtomicU64,
     write_micros_max: AtomicU64,
+    commit_spans: [AtomicU64; COMMIT_MICROS.len()],
+    batch_sizes: [AtomicU64; BATCH_WRITES.len()],
     queued: AtomicU64,
+    beats: AtomicU64,
 }
 
 /// One write in the queue, for as long as somebody waits for it.
@@ -47,6 +65,11 @@ impl Tally {
         Place(&self.queued)
     }
 
+    /// The writer is at something new.
+    pub(super) fn beat(&self) {
+        self.beats.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn committed(&self, writes: usize, took: Duration) {
         let writes = u64::try_from(writes).unwrap_or(u64::MAX);
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
@@ -55,16 +78,47 @@ impl Tally {
         self.batch_writes_max.fetch_max(writes, Ordering::Relaxed);
         self.write_micros.fetch_add(micros, Ordering::Relaxed);
         self.write_micros_max.fetch_max(micros, Ordering::Relaxed);
+        sort_into(&self.commit_spans, &COMMIT_MICROS, micros);
+        sort_into(&self.batch_sizes, &BATCH_WRITES, writes);
+        self.beat();
     }
 
     pub(super) fn read(&self) -> StoreCounters {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         StoreCounters {
-            batches: self.batches.load(Ordering::Relaxed),
-            writes: self.writes.load(Ordering::Relaxed),
-            batch_writes_max: self.batch_writes_max.load(Ordering::Relaxed),
-            write_micros: self.write_micros.load(Ordering::Relaxed),
-            write_micros_max: self.write_micros_max.load(Ordering::Relaxed),
-            queued: self.queued.load(Ordering::Relaxed),
+            batches: read(&self.batches),
+            writes: read(&self.writes),
+            batch_writes_max: read(&self.batch_writes_max),
+            write_micros: read(&self.write_micros),
+            write_micros_max: read(&self.write_micros_max),
+            commit_spans: self.commit_spans.each_ref().map(read),
+            batch_sizes: self.batch_sizes.each_ref().map(read),
+            queued: read(&self.queued),
+            beats: read(&self.beats),
         }
+    }
+}
+
+fn sort_into(places: &[AtomicU64], bounds: &[u64], value: u64) {
+    let place = bounds.partition_point(|bound| *bound < value);
+    if let Some(place) = places.get(place) {
+        place.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_are_sorted_by_time_and_size() {
+        let tally = Tally::default();
+        for (writes, micros) in [(1, 0), (1, 1_000), (2, 1_001), (64, 10_000_000), (65, 10_000_001)] {
+            tally.committed(writes, Duration::from_micros(micros));
+        }
+        let counters = tally.read();
+        assert_eq!(counters.commit_spans, [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(counters.batch_sizes, [2, 1, 0, 0, 0, 0, 1]);
+        assert_eq!((counters.batches, counters.writes, counters.beats), (5, 133, 5));
     }
 }

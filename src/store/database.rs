@@ -73,12 +73,14 @@ impl Database {
 
     /// Runs `batch` in one commit, one savepoint each, and returns what became of each member. If anything
     /// but a refusal of single members goes wrong, the batch counts as not run and its members are run one by
-    /// one.
+    /// one. `beat` is called before each transaction: many that each find the file busy take minutes.
     pub(super) fn write_batch(
         &mut self,
         now_ms: i64,
         batch: &mut [Box<dyn Work>],
+        beat: impl Fn(),
     ) -> Vec<Result<(), StoreError>> {
+        beat();
         if batch.len() > 1
             && let Some(outcomes) = self.try_together(now_ms, batch)
         {
@@ -86,7 +88,10 @@ impl Database {
         }
         batch
             .iter_mut()
-            .map(|work| self.write(now_ms, |tx| work.run(tx)))
+            .map(|work| {
+                beat();
+                self.write(now_ms, |tx| work.run(tx))
+            })
             .collect()
     }
 

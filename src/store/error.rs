@@ -111,6 +111,30 @@ impl StoreError {
         }
     }
 
+    /// True where waiting and trying again is enough: somebody else writes, or the disk is full.
+    pub fn is_passing(&self) -> bool {
+        use std::io::ErrorKind;
+        match self {
+            StoreError::DiskFull(_) | StoreError::Busy(_) => true,
+            StoreError::File { source, .. } => {
+                matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+            }
+            StoreError::Constraint(_)
+            | StoreError::StaleEpoch { .. }
+            | StoreError::Io(_)
+            | StoreError::Contradiction(_)
+            | StoreError::Refused(_)
+            | StoreError::Corrupt(_)
+            | StoreError::Closed
+            | StoreError::Locked { .. }
+            | StoreError::Missing(_)
+            | StoreError::NotOurs { .. }
+            | StoreError::Damaged { .. }
+            | StoreError::SchemaTooNew { .. }
+            | StoreError::SchemaTooOld { .. } => false,
+        }
+    }
+
     /// Errors that leave the transaction around a savepoint whole: the database or the domain said no, and
     /// nothing is wrong with the file, the disk or SQLite.
     pub(super) fn is_a_refusal(&self) -> bool {

@@ -46,7 +46,7 @@ pub use advance::{Advance, Advanced, Terms};
 pub use backup::{BackupMade, BackupProgress, Existing};
 pub use chains::{ChainKey, ChainRow, NewChain};
 pub use checks::{LedgerSnapshot, Violation};
-pub use counters::StoreCounters;
+pub use counters::{BATCH_WRITES, COMMIT_MICROS, StoreCounters};
 pub use credits::JournalEntry;
 pub use database::Database;
 pub use deliveries::{Attempt, Leased, Outcome, REPLY_BYTES_MAX};

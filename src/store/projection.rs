@@ -44,7 +44,8 @@ impl ReadTx<'_> {
     /// All tables, row by row. Feeding anything again that was fed before must not change it.
     pub fn projection(&self) -> Result<Vec<String>, StoreError> {
         let mut statement = self.conn().prepare_cached(
-            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name",
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' \
+             AND name <> 'tallies' ORDER BY name",
         )?;
         let names = statement.query_map([], |row| row.get(0))?;
         let mut lines = Vec::new();

@@ -176,6 +176,7 @@ impl WriteTx<'_> {
         };
         if cursor.height > point.height {
             self.move_cursor(chain, cursor.height, point.height)?;
+            self.count_reorg(chain, cursor.height - point.height)?;
         }
         self.lower_paid_rules(chain, point.height + 1)?;
         let at = self.context(chain)?;

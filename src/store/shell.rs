@@ -1,9 +1,11 @@
 //! The two shells around a database, with the same verbs. The threaded one is the daemon's: a writer thread
 //! that commits small writes together, and a reader thread beside it; they are the only threads of the
-//! program that are not tokio's. The inline one runs everything at once on the caller, for tests and the
-//! simulator.
+//! program that are not tokio's, beside one that opens the file. The inline one runs everything at once on
+//! the caller, for tests and the simulator.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -11,11 +13,14 @@ use super::counters::{StoreCounters, Tally};
 use super::fault::{Fault, FaultCell};
 use super::threads::{self, ReadItem, WriteItem};
 use super::transact::Work;
-use super::{Database, OpenMode, ReadTx, StoreError, WriteTx};
+use super::{Database, Finding, OpenMode, ReadTx, StoreError, WriteTx};
 use crate::clock::Clock;
 
 /// Writes and reads that may wait in their queues; whoever comes next waits before it is let in.
 const QUEUE_MAX: usize = 256;
+
+/// Between two tries of a patient write.
+const PATIENT_PAUSE: Duration = Duration::from_secs(1);
 
 /// The database as the rest of the daemon sees it. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -23,6 +28,7 @@ pub struct Store {
     shell: Shell,
     fault: FaultCell,
     tally: Arc<Tally>,
+    clock: Clock,
     /// Counts wake-ups for whoever works off queues in the database. They carry no facts.
     wakes: watch::Sender<u64>,
 }
@@ -36,11 +42,21 @@ enum Shell {
     Inline {
         // `None` once closed.
         database: Arc<Mutex<Option<Database>>>,
-        clock: Clock,
     },
 }
 
 impl Store {
+    /// Opens the file at `path` as a daemon does, without holding up the caller's thread, and starts the
+    /// store on it. Returns what was noticed while opening too.
+    ///
+    /// # Errors
+    /// As [`Database::open`]; a second connection or a thread cannot be had.
+    pub async fn open(path: &Path, clock: Clock) -> Result<(Store, Vec<Finding>), StoreError> {
+        let database = threads::open(path).await?;
+        let findings = database.findings().to_vec();
+        Ok((Store::threaded(database, clock)?, findings))
+    }
+
     /// Starts the writer and the reader thread on `database`, which a daemon opened.
     ///
     /// # Errors
@@ -58,6 +74,7 @@ impl Store {
             shell: Shell::Threaded { writes, reads },
             fault,
             tally,
+            clock,
             wakes: watch::Sender::new(0),
         })
     }
@@ -67,10 +84,10 @@ impl Store {
         Store {
             fault: database.fault.clone(),
             tally: Arc::new(Tally::default()),
+            clock,
             wakes: watch::Sender::new(0),
             shell: Shell::Inline {
                 database: Arc::new(Mutex::new(Some(database))),
-                clock,
             },
         }
     }
@@ -99,6 +116,26 @@ impl Store {
         self.enqueue(work, WriteItem::Alone).await
     }
 
+    /// A small write that waits for space and for other writers as long as it takes. For the start, when
+    /// there is nothing else to do yet.
+    ///
+    /// # Errors
+    /// As [`Store::write`], but none that passes.
+    pub async fn write_patiently<T: Send + 'static>(
+        &self,
+        work: impl FnMut(&mut WriteTx<'_>) -> Result<T, StoreError> + Send + Clone + 'static,
+    ) -> Result<T, StoreError> {
+        loop {
+            match self.write(work.clone()).await {
+                Err(error) if error.is_passing() => {
+                    tracing::warn!("waiting to write to the database: {error}");
+                    self.clock.sleep(PATIENT_PAUSE).await;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
     async fn enqueue<T: Send + 'static>(
         &self,
         mut work: impl FnMut(&mut WriteTx<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -116,9 +153,9 @@ impl Store {
                 writes.send(item(work)).await.map_err(|_| StoreError::Closed)?;
                 outcome.await.unwrap_or(Err(StoreError::Closed))
             }
-            Shell::Inline { database, clock } => with(database, |database| {
-                let began = clock.instant();
-                let outcome = database.write(clock.now_ms(), &mut work);
+            Shell::Inline { database } => with(database, |database| {
+                let began = self.clock.instant();
+                let outcome = database.write(self.clock.now_ms(), &mut work);
                 self.tally.committed(1, began.elapsed());
                 outcome
             }),
@@ -144,7 +181,7 @@ impl Store {
                 reads.send(read).await.map_err(|_| StoreError::Closed)?;
                 outcome.await.unwrap_or(Err(StoreError::Closed))
             }
-            Shell::Inline { database, .. } => with(database, |database| database.read(work)),
+            Shell::Inline { database } => with(database, |database| database.read(work)),
         }
     }
 
@@ -193,7 +230,7 @@ impl Store {
                 }
                 closed.await.unwrap_or(Ok(()))
             }
-            Shell::Inline { database, .. } => {
+            Shell::Inline { database } => {
                 let database = database.lock().unwrap_or_else(PoisonError::into_inner).take();
                 database.map_or(Ok(()), Database::close)
             }

@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::counters::Tally;
 use super::transact::Work;
-use super::{Database, StoreError};
+use super::{Database, OpenMode, StoreError};
 use crate::clock::Clock;
 use std::sync::Arc;
 
@@ -30,6 +30,18 @@ pub(super) enum ReadItem {
     Read(Box<dyn FnOnce(&Database) + Send>),
     /// Work off the queue, close the connection.
     Stop(oneshot::Sender<()>),
+}
+
+/// Opens `path` as a daemon on a thread of its own: checking a large file takes minutes, and whoever waits
+/// may be told to stop meanwhile.
+pub(super) async fn open(path: &Path) -> Result<Database, StoreError> {
+    let (answer, opened) = oneshot::channel();
+    let owned = path.to_owned();
+    spawn("store-opener", path, move || {
+        // Nobody may be waiting any more; the file is then closed again.
+        let _ = answer.send(Database::open(&owned, OpenMode::Daemon));
+    })?;
+    opened.await.unwrap_or(Err(StoreError::Closed))
 }
 
 /// Starts the writer thread. It ends when it is told to, or when nobody can ask it any more.
@@ -111,7 +123,7 @@ fn fill(batch: &mut Vec<Box<dyn Work>>, queue: &mut mpsc::Receiver<WriteItem>) -
 
 fn commit(database: &mut Database, clock: Clock, tally: &Tally, mut batch: Vec<Box<dyn Work>>) {
     let began = clock.instant();
-    let outcomes = database.write_batch(clock.now_ms(), &mut batch);
+    let outcomes = database.write_batch(clock.now_ms(), &mut batch, || tally.beat());
     assert!(outcomes.len() == batch.len(), "every member is answered");
     tally.committed(batch.len(), began.elapsed());
     for (work, outcome) in batch.into_iter().zip(outcomes) {

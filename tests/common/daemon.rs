@@ -27,6 +27,8 @@ pub struct Setup {
     /// Empty where the network allows none.
     pub instance: String,
     pub confirmations: u32,
+    /// Where health and metrics are served: `off` unless changed, `127.0.0.1:0` for a port of its own.
+    pub ops_listen: String,
     /// More lines for the `[[bitcoin]]` table, such as `start = 0`.
     pub chain_lines: String,
     /// More tables at the end of the file.
@@ -51,6 +53,7 @@ impl Setup {
             network: "regtest".to_owned(),
             instance: "test".to_owned(),
             confirmations: 3,
+            ops_listen: "off".to_owned(),
             chain_lines: String::new(),
             tables: String::new(),
             environment: Vec::new(),
@@ -80,9 +83,11 @@ impl Setup {
             name => format!("instance = {}\n", quote(name)),
         };
         format!(
-            "database = \"creditd.db\"\n\n[log]\nlevel = \"debug\"\n\n[[bitcoin]]\nalias = \"btc\"\n\
+            "database = \"creditd.db\"\n\n[log]\nlevel = \"debug\"\n\n[ops]\nlisten = \
+             {}\n\n[[bitcoin]]\nalias = \"btc\"\n\
              network = {}\n{instance}rpc_url = {}\ncookie_file = {}\npoll_ms = 50\nmempool_ms = 50\n\
              {}\n[[bitcoin.policy]]\nconfirmations = {}\n\n{}\n",
+            quote(&self.ops_listen),
             quote(&self.network),
             quote(&self.rpc_url),
             quote(&self.cookie_file.display().to_string()),
@@ -102,6 +107,7 @@ pub struct Daemon {
     dir: TempDir,
     environment: Vec<(String, String)>,
     child: Option<Child>,
+    starts: usize,
 }
 
 impl Daemon {
@@ -122,6 +128,7 @@ impl Daemon {
             dir,
             environment: setup.environment.clone(),
             child: None,
+            starts: 0,
         };
         daemon.write_config(setup);
         daemon
@@ -167,6 +174,25 @@ impl Daemon {
             .stdout(log.try_clone().unwrap())
             .stderr(log);
         self.child = Some(command.spawn().unwrap());
+        self.starts += 1;
+    }
+
+    /// The port of the listener for operators of the last start, once it is up.
+    #[track_caller]
+    pub fn ops_port(&self) -> u16 {
+        wait_until("the daemon is ready", PATIENCE, || {
+            let log = self.log();
+            let mut ready = log.lines().filter(|line| line.contains("creditd is ready"));
+            let line = ready.nth(self.starts - 1)?;
+            let (_, rest) = line.split_once("ops=127.0.0.1:")?;
+            rest.split_whitespace().next()?.parse().ok()
+        })
+    }
+
+    /// The status and body of a page of the listener for operators.
+    #[track_caller]
+    pub fn ops(&self, path: &str) -> (u16, String) {
+        super::http::get(self.ops_port(), path).unwrap()
     }
 
     pub fn is_running(&mut self) -> bool {
@@ -252,7 +278,8 @@ impl Daemon {
         })
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    /// A command on the same config, not yet run.
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_creditd"));
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("CREDITD_") {

@@ -112,6 +112,18 @@ pub fn forward(port: u16, request: &Request, credentials: &str) -> io::Result<(u
     ))
 }
 
+/// Fetches a page from a loopback port: its status and body.
+pub fn get(port: u16, path: &str) -> io::Result<(u16, String)> {
+    let request = Request {
+        verb: "GET".to_owned(),
+        path: path.to_owned(),
+        authorization: None,
+        body: Vec::new(),
+    };
+    let (status, _, body) = forward(port, &request, "nobody:")?;
+    Ok((status, String::from_utf8(body).map_err(io::Error::other)?))
+}
+
 /// The value of an `Authorization` header for `user:password`.
 pub fn basic(credentials: &str) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

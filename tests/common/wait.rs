@@ -32,7 +32,7 @@ pub fn let_pass(span: Duration) {
 
 // A test drives real processes, so it waits in real time; the product takes its time from `clock`.
 #[allow(clippy::disallowed_methods)]
-fn now() -> Instant {
+pub(super) fn now() -> Instant {
     Instant::now()
 }
 

@@ -34,6 +34,7 @@ mod harness;
 mod mempools;
 mod naive;
 mod operator;
+mod ops;
 mod player;
 mod properties;
 mod reorgs;

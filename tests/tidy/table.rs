@@ -7,6 +7,7 @@ pub const LEAVES: &[&str] = &[
     "telemetry",
     "address",
     "index",
+    "pulse",
     "webhook",
     "egress",
 ];
@@ -22,7 +23,7 @@ const MODULES: &[(&str, &[&str], bool)] = &[
     ("jobs", &["rules", "chain", "store"], true),
     ("check", &["rules", "chain", "store"], true),
     ("audit", &["rules", "chain", "store"], true),
-    ("ops", &["store"], true),
+    ("ops", &["rules", "store"], true),
     // Of the leaves it needs the clock: headers carry the time.
     ("sandbox", &["rules"], true),
     ("demo", &["sandbox", "store"], true),
@@ -52,6 +53,8 @@ const TIED: &[(&str, &[&str])] = &[
     ("csv", &["cli"]),
     ("anyhow", &["cli", "main"]),
     ("axum", &["api", "ops", "sandbox", "demo"]),
+    ("prometheus_client", &["ops"]),
+    ("sd_notify", &["daemon"]),
     ("reqwest", &["egress"]),
     ("toml", &["config"]),
     ("tracing_subscriber", &["telemetry"]),

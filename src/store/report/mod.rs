@@ -6,6 +6,7 @@ mod callbacks;
 mod chains;
 mod events;
 mod lists;
+mod readings;
 mod story;
 
 pub use balances::Balance;
@@ -13,4 +14,5 @@ pub use callbacks::{AttemptRow, DeliveryFilter, DeliveryRow};
 pub use chains::ChainStatus;
 pub use events::FrozenEvent;
 pub use lists::{AddressRow, CreditRow, Filter, Listed, Page};
+pub use readings::{ChainReadings, EndpointReadings, Readings};
 pub use story::{AuditRow, CreditStory, DepositStory, EventRow, InputRow, OutputStory, TxStory};

@@ -102,7 +102,7 @@ fn limit_pages(database: &Database, pages: i64) {
 fn run(database: &mut Database, members: &[Vec<Step>]) -> Vec<Result<(), StoreError>> {
     let script = |steps: &Vec<Step>| Box::new(Script(steps.clone())) as Box<dyn Work>;
     let mut batch: Vec<_> = members.iter().map(script).collect();
-    database.write_batch(1, &mut batch)
+    database.write_batch(1, &mut batch, || ())
 }
 
 #[test]

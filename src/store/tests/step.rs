@@ -120,7 +120,7 @@ fn among_others(database: &mut Database, step: &Advance, notes: &mut i64) -> Res
         Box::new(Step(step.clone(), None)),
         Box::new(Neighbour(*notes + 1)),
     ];
-    let mut outcomes = database.write_batch(5, &mut batch);
+    let mut outcomes = database.write_batch(5, &mut batch, || ());
     assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
     outcomes.remove(1)
 }

@@ -1,0 +1,112 @@
+//! Signs of life for the service manager: does the writer still work, does every follower still go round? A
+//! node that hangs is no reason to end us, and neither is a file that somebody else has locked: both are
+//! waited for within deadlines. What has no deadline, a disk that never answers, is.
+
+use super::Followed;
+use crate::clock::Clock;
+use crate::store::{Store, StoreError};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+/// How long one look waits for the writer's answer.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// What is wrong with the daemon itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ailment {
+    /// The writer neither answers nor does anything.
+    Writer,
+    /// The follower of this chain is silent for longer than it announced.
+    Follower {
+        /// The chain.
+        alias: String,
+        /// How much longer.
+        overdue: Duration,
+    },
+}
+
+impl fmt::Display for Ailment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ailment::Writer => f.write_str("the database's writer does not answer"),
+            Ailment::Follower { alias, overdue } => {
+                write!(
+                    f,
+                    "the follower of {alias} is silent, overdue by {} s",
+                    overdue.as_secs()
+                )
+            }
+        }
+    }
+}
+
+type Probe = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
+
+/// Looks again and again. A probe that the writer has not answered is not repeated, so that a writer that
+/// hangs is not buried.
+pub struct Vitals {
+    store: Store,
+    clock: Clock,
+    followed: Vec<Followed>,
+    overdue_max: Duration,
+    probe: Option<Probe>,
+    beats: u64,
+}
+
+impl Vitals {
+    /// Followers may be overdue by `overdue_max`: the time that they need to work, beside what they announce.
+    pub fn new(store: Store, clock: Clock, followed: Vec<Followed>, overdue_max: Duration) -> Vitals {
+        Vitals {
+            store,
+            clock,
+            followed,
+            overdue_max,
+            probe: None,
+            beats: 0,
+        }
+    }
+
+    /// Looks once. Takes no longer than a moment.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub async fn look(&mut self) -> Result<(), Ailment> {
+        for follower in &self.followed {
+            let overdue = follower.pulse.overdue(self.clock);
+            if overdue > self.overdue_max {
+                let alias = follower.alias.clone();
+                return Err(Ailment::Follower { alias, overdue });
+            }
+        }
+        self.look_at_writer().await
+    }
+
+    async fn look_at_writer(&mut self) -> Result<(), Ailment> {
+        let store = &self.store;
+        let probe = self.probe.get_or_insert_with(|| Box::pin(probe(store.clone())));
+        let answered = tokio::select! { biased;
+            answer = probe => Some(answer),
+            () = self.clock.sleep(LOOK) => None,
+        };
+        let beats = std::mem::replace(&mut self.beats, self.store.counters().beats);
+        match answered {
+            Some(answer) => {
+                self.probe = None;
+                // Busy, full or refused: an answer. A closed store has no writer any more.
+                match answer {
+                    Err(StoreError::Closed) => Err(Ailment::Writer),
+                    Ok(()) | Err(_) => Ok(()),
+                }
+            }
+            None if self.beats != beats => Ok(()),
+            None => Err(Ailment::Writer),
+        }
+    }
+}
+
+/// A write that writes nothing: it takes the lock, looks whose file it is, and commits.
+async fn probe(store: Store) -> Result<(), StoreError> {
+    store.write(|_| Ok(())).await
+}

@@ -1,0 +1,177 @@
+//! What the metrics show, read at each scrape, so that a restart loses nothing. Counts come from the tallies
+//! and everything else through an index: a scrape costs the same however much was ever credited.
+
+use super::super::chains::{ChainKey, ChainRow, one};
+use super::super::codec::{int, uint};
+use super::super::{ReadTx, StoreError, WriteTx};
+use rusqlite::params;
+
+/// Everything about the database as a whole, and each chain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Readings {
+    /// Raised by each restore.
+    pub generation: u64,
+    /// Every chain that was ever followed.
+    pub chains: Vec<ChainReadings>,
+    /// Events ever written.
+    pub events: u64,
+    /// Deliveries by state.
+    pub deliveries: Vec<(String, u64)>,
+    /// Attempts by outcome: `delivered`, `refused`, `unanswered`.
+    pub attempts: Vec<(String, u64)>,
+    /// Endpoints that answer, that have not been answering, and that are paused.
+    pub endpoints: [EndpointReadings; 3],
+}
+
+/// Endpoints that are alike in how they are doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndpointReadings {
+    /// `ok`, `failing` or `paused`.
+    pub state: &'static str,
+    /// How many.
+    pub count: u64,
+    /// When the oldest event was written that one of them has not got; `None` if they have all.
+    pub oldest_event_at: Option<i64>,
+    /// When the most overdue attempt should have begun; may be in the future.
+    pub next_attempt_at: Option<i64>,
+}
+
+/// One chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChainReadings {
+    /// The chain.
+    pub chain: ChainRow,
+    /// Deposits by state.
+    pub deposits: Vec<(String, u64)>,
+    /// Deposits that are held.
+    pub held: u64,
+    /// Journal entries by kind.
+    pub journal: Vec<(String, u64)>,
+    /// Outputs that a block brought again.
+    pub duplicates: u64,
+    /// Reorgs by how many blocks they disconnected, shallowest first.
+    pub reorgs: Vec<(u64, u64)>,
+    /// Rescans that are not done.
+    pub rescans: u64,
+    /// The lowest height at which a deposit falls or fell due that is neither credited nor held.
+    pub next_due_height: Option<u64>,
+    /// The time of the block at that height, or of the last block we hold below it, Unix seconds.
+    pub next_due_time_secs: Option<u64>,
+}
+
+impl ReadTx<'_> {
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn readings(&self) -> Result<Readings, StoreError> {
+        let chains = self.chains()?.into_iter().map(|chain| self.chain_readings(chain));
+        let events = one::<Option<i64>>(self.conn(), "SELECT max(seq) FROM events", [])?;
+        Ok(Readings {
+            generation: uint(self.generation()?)?,
+            chains: chains.collect::<Result<_, _>>()?,
+            events: uint(events.flatten().unwrap_or(0))?,
+            deliveries: self.tallied("deliveries", None)?,
+            attempts: self.tallied("attempts", None)?,
+            endpoints: self.endpoint_readings()?,
+        })
+    }
+
+    fn chain_readings(&self, chain: ChainRow) -> Result<ChainReadings, StoreError> {
+        let key = chain.key;
+        let count =
+            |sql: &str| -> Result<u64, StoreError> { uint(one(self.conn(), sql, [key.0])?.unwrap_or(0)) };
+        let reorgs = self.tallied("reorgs", Some(key))?.into_iter();
+        let mut reorgs: Vec<(u64, u64)> = reorgs
+            .filter_map(|(depth, count)| Some((depth.parse().ok()?, count)))
+            .collect();
+        reorgs.sort_unstable();
+        let next_due_height: Option<i64> = one::<Option<i64>>(
+            self.conn(),
+            "SELECT min(due_height) FROM deposits \
+             WHERE chain = ?1 AND state = 'confirming' AND held_reason IS NULL",
+            [key.0],
+        )?
+        .flatten();
+        Ok(ChainReadings {
+            deposits: self.tallied("deposits", Some(key))?,
+            held: count("SELECT count(*) FROM deposits WHERE chain = ?1 AND held_reason IS NOT NULL")?,
+            journal: self.tallied("journal", Some(key))?,
+            duplicates: self
+                .tallied("duplicates", Some(key))?
+                .first()
+                .map_or(0, |(_, count)| *count),
+            reorgs,
+            rescans: count("SELECT count(*) FROM rescans WHERE chain = ?1 AND state = 'running'")?,
+            next_due_height: next_due_height.map(uint).transpose()?,
+            next_due_time_secs: match next_due_height {
+                Some(height) => self.time_at_or_below(key, height)?,
+                None => None,
+            },
+            chain,
+        })
+    }
+
+    fn time_at_or_below(&self, chain: ChainKey, height: i64) -> Result<Option<u64>, StoreError> {
+        let time = one::<i64>(
+            self.conn(),
+            "SELECT time_secs FROM headers WHERE chain = ?1 AND height <= ?2 ORDER BY height DESC LIMIT 1",
+            params![chain.0, height],
+        )?;
+        time.map(uint).transpose()
+    }
+
+    fn tallied(&self, subject: &str, chain: Option<ChainKey>) -> Result<Vec<(String, u64)>, StoreError> {
+        let mut statement = self.conn().prepare_cached(
+            "SELECT kind, count FROM tallies WHERE subject = ?1 AND chain = ?2 ORDER BY kind",
+        )?;
+        let mut rows = statement.query(params![subject, chain.map_or(0, |key| key.0)])?;
+        let mut counts = Vec::new();
+        while let Some(row) = rows.next()? {
+            counts.push((row.get(0)?, uint(row.get(1)?)?));
+        }
+        Ok(counts)
+    }
+
+    fn endpoint_readings(&self) -> Result<[EndpointReadings; 3], StoreError> {
+        let mut readings = ["ok", "failing", "paused"].map(|state| EndpointReadings {
+            state,
+            ..EndpointReadings::default()
+        });
+        let mut statement = self.conn().prepare_cached(
+            "SELECT iif(e.paused_reason IS NOT NULL, 2, e.failures > 0), \
+             (SELECT at FROM events WHERE seq = (SELECT min(event) FROM deliveries d \
+              WHERE d.endpoint = e.id AND d.state IN ('waiting', 'leased'))), \
+             (SELECT min(next_at) FROM deliveries d WHERE d.endpoint = e.id AND d.state = 'waiting') \
+             FROM endpoints e",
+        )?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let place: u8 = row.get(0)?;
+            let Some(group) = readings.get_mut(usize::from(place)) else {
+                continue;
+            };
+            group.count += 1;
+            group.oldest_event_at = earlier(group.oldest_event_at, row.get(1)?);
+            group.next_attempt_at = earlier(group.next_attempt_at, row.get(2)?);
+        }
+        Ok(readings)
+    }
+}
+
+fn earlier(a: Option<i64>, b: Option<i64>) -> Option<i64> {
+    a.into_iter().chain(b).min()
+}
+
+impl WriteTx<'_> {
+    /// Counts a reorg that disconnected `depth` blocks, in its own transaction.
+    pub(in super::super) fn count_reorg(&mut self, chain: ChainKey, depth: u64) -> Result<(), StoreError> {
+        self.conn()
+            .prepare_cached(
+                "INSERT INTO tallies (subject, chain, kind, count) VALUES ('reorgs', ?1, ?2, 1) \
+                 ON CONFLICT (subject, chain, kind) DO UPDATE SET count = count + 1",
+            )?
+            .execute(params![chain.0, int(depth)?.to_string()])?;
+        Ok(())
+    }
+}
