@@ -82,6 +82,7 @@ pub fn run(is_kept: bool) -> Result<bool, DemoError> {
     stage.expect("the daemon stops in good order", is_clean);
     match stage.faults {
         0 => stage.print(&format!("\nAll of it was as it must be ({seconds} s).")),
+        1 => stage.print("\nOne thing was not as it must be."),
         faults => stage.print(&format!("\n{faults} things were not as they must be.")),
     }
     Ok(stage.faults == 0)
