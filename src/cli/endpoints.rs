@@ -194,19 +194,15 @@ pub(super) fn rotate(
     let key = fresh(keys.first().map_or(Scheme::V1, Key::scheme))?;
     let overlap_ms = i64::from(overlap_hours) * 3_600_000;
     database.write(now, |tx| tx.rotate_key(id, &key, overlap_ms, reason))?;
-    let shown = Some(shown_once(&key));
+    let shown = shown_once(&key);
     if out.json {
         return out.json(&AddedJson {
             outcome: "rotated",
             endpoint: json(endpoint),
-            secret: shown,
+            secret: Some(shown),
         });
     }
-    out.line(format!(
-        "{} (shown once): {}",
-        name_of(&key),
-        shown.unwrap_or_default()
-    ))?;
+    out.line(format!("{} (shown once): {shown}", name_of(&key)))?;
     out.line(format!(
         "callbacks carry both signatures for {overlap_hours} hours"
     ))?;

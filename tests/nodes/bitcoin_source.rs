@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use creditd::chain::bitcoin::{BitcoinConfig, BitcoinSource, Network};
+use creditd::address::Network;
+use creditd::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use creditd::chain::rpc::Auth;
 use creditd::chain::{ChainSource, SourceError};
 use creditd::clock::Clock;

@@ -1,63 +1,29 @@
 //! What an operator says of a Bitcoin chain, and what follows from it before any node is asked.
 
-use super::convert;
-use crate::address;
+use crate::address::Network;
 use crate::chain::rpc::Auth;
-use crate::config::{BitcoinChain, RpcAuth, SecretError};
+use crate::config::{BitcoinChain, Checkpoint, RpcAuth, SecretError};
 use crate::rules::{BlockHash, ChainId};
 use bitcoincore_rpc::bitcoin;
 use std::time::Duration;
 
-/// The networks that we know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Network {
-    /// Bitcoin.
-    Main,
-    /// The fourth test network.
-    Testnet4,
-    /// A signed test network: the public one, or with an instance name one of the operator's own.
-    Signet,
-    /// A private chain for tests.
-    Regtest,
-}
-
-impl Network {
-    /// The name in `getblockchaininfo`.
-    pub fn node_name(self) -> &'static str {
-        self.known().to_core_arg()
-    }
-
-    /// The hash of the first block. All signets share one, and so do all regtests.
-    pub fn genesis(self) -> BlockHash {
-        convert::block_hash(bitcoin::constants::genesis_block(self.known()).block_hash())
-    }
-
-    /// True where the difficulty of a block follows from the block before it, but for every 2016th.
-    pub(super) fn has_steady_difficulty(self) -> bool {
-        match self {
-            Network::Main | Network::Signet => true,
-            // testnet4 allows a block of minimum difficulty after 20 minutes; regtest has no difficulty.
-            Network::Testnet4 | Network::Regtest => false,
-        }
-    }
-
-    pub(super) fn known(self) -> bitcoin::Network {
-        match self {
-            Network::Main => bitcoin::Network::Bitcoin,
-            Network::Testnet4 => bitcoin::Network::Testnet4,
-            Network::Signet => bitcoin::Network::Signet,
-            Network::Regtest => bitcoin::Network::Regtest,
-        }
+/// True where the difficulty of a block follows from the block before it, but for every 2016th.
+pub(super) fn has_steady_difficulty(network: Network) -> bool {
+    match network {
+        Network::Main | Network::Signet => true,
+        // testnet4 allows a block of minimum difficulty after 20 minutes; regtest has no difficulty.
+        Network::Testnet4 | Network::Regtest => false,
     }
 }
 
-/// A block that every node of the chain must have: genesis does not tell forks apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Checkpoint {
-    /// Its height.
-    pub height: u64,
-    /// Its hash.
-    pub hash: BlockHash,
+/// The network as the `bitcoin` crate knows it.
+pub(super) fn known(network: Network) -> bitcoin::Network {
+    match network {
+        Network::Main => bitcoin::Network::Bitcoin,
+        Network::Testnet4 => bitcoin::Network::Testnet4,
+        Network::Signet => bitcoin::Network::Signet,
+        Network::Regtest => bitcoin::Network::Regtest,
+    }
 }
 
 /// The first mainnet block after Bitcoin Cash split off.
@@ -121,20 +87,10 @@ impl BitcoinConfig {
                 password_file: password.path()?,
             },
         };
-        let network = match chain.network {
-            address::Network::Main => Network::Main,
-            address::Network::Testnet4 => Network::Testnet4,
-            address::Network::Signet => Network::Signet,
-            address::Network::Regtest => Network::Regtest,
-        };
-        let checkpoints = chain.checkpoints.iter().map(|block| Checkpoint {
-            height: block.height,
-            hash: block.hash,
-        });
         Ok(BitcoinConfig {
             instance: chain.instance.clone(),
-            checkpoints: checkpoints.collect(),
-            ..BitcoinConfig::new(chain.rpc_url.clone(), auth, network)
+            checkpoints: chain.checkpoints.clone(),
+            ..BitcoinConfig::new(chain.rpc_url.clone(), auth, chain.network)
         })
     }
 
@@ -152,7 +108,7 @@ impl BitcoinConfig {
             ),
             (Network::Main | Network::Testnet4, Some(instance)) => faults.push(format!(
                 "`instance` {instance:?} on {}: there is only one",
-                self.network.node_name()
+                self.network.name()
             )),
             (Network::Regtest | Network::Signet, Some(instance)) if !is_plain(instance) => faults.push(
                 format!("`instance` {instance:?}: letters, digits, - and _ only, 1 to 32 of them"),

@@ -3,8 +3,10 @@
 
 use super::BitcoinSource;
 use super::calls::{ChainInfo, Hash, NetworkInfo, OUT_OF_RANGE, is_code};
-use super::config::{Checkpoint, LAST_KNOWN_SPLIT, Network};
+use super::config::LAST_KNOWN_SPLIT;
+use crate::address::Network;
 use crate::chain::{Identity, SourceError};
+use crate::config::Checkpoint;
 use crate::egress::Dial;
 use crate::rules::{BlockHash, ChainId};
 use serde_json::json;
@@ -66,7 +68,7 @@ impl<D: Dial> BitcoinSource<D> {
         if genesis != expected {
             return Err(SourceError::WrongNetwork(format!(
                 "the config says {} ({}, genesis {expected}), the node is on {} (genesis {genesis})",
-                self.config.network.node_name(),
+                self.config.network.name(),
                 self.config.chain(),
                 ChainId::bitcoin(&genesis, None),
             )));
@@ -89,22 +91,14 @@ impl<D: Dial> BitcoinSource<D> {
     /// The name alone is in every `getblockchaininfo`, so it is held against the config at every tip.
     pub(super) fn check_name(&self, info: &ChainInfo) -> Result<(), SourceError> {
         let expected = self.config.network;
-        if info.chain == expected.node_name() {
+        if info.chain == expected.name() {
             return Ok(());
         }
-        let known = [
-            Network::Main,
-            Network::Testnet4,
-            Network::Signet,
-            Network::Regtest,
-        ];
-        let told = known
-            .into_iter()
-            .find(|network| network.node_name() == info.chain);
+        let told = Network::from_name(&info.chain);
         let told_id = told.map(|network| ChainId::bitcoin(&network.genesis(), None).to_string());
         Err(SourceError::WrongNetwork(format!(
             "the config says {} ({}), the node is on {} ({})",
-            expected.node_name(),
+            expected.name(),
             self.config.chain(),
             info.chain,
             told_id.as_deref().unwrap_or("a network that we do not know"),

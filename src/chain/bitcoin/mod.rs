@@ -14,7 +14,7 @@ mod skim;
 mod tip;
 mod wait;
 
-pub use config::{BitcoinConfig, Checkpoint, Network};
+pub use config::BitcoinConfig;
 
 use super::rpc::{Limits, RpcClient, RpcError};
 use super::{ChainSource, HeaderInfo, Identity, NodeTip, SourceError};

@@ -3,10 +3,10 @@
 //! are looked up, all in a row: with a million scripts each look misses the processor's caches, and in a row
 //! they overlap. Only the few transactions that hit are decoded.
 
-use super::config::Network;
 use super::decode::{ancestors, candidate_output, has_address, inputs};
 use super::skim::skim;
 use super::{convert, pow};
+use crate::address::Network;
 use crate::index::{AlreadyHashed, Index, short, short_outpoint};
 use crate::rules::{BlockHash, CandidateTx, Outpoint, ScannedBlock, Txid};
 use bitcoincore_rpc::bitcoin;

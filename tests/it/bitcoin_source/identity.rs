@@ -23,7 +23,7 @@ async fn c12_node_on_another_network_is_refused_and_both_ids_are_named() {
     for (expected, told, expected_id, told_id) in cases {
         let node = node_at_genesis(told);
         let why = wrong_network(source(on(expected, &node)).identity().await);
-        for part in [expected_id, told_id, told.to_core_arg(), expected.node_name()] {
+        for part in [expected_id, told_id, told.to_core_arg(), expected.name()] {
             assert!(why.contains(part), "{part}: {why}");
         }
     }
