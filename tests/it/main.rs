@@ -38,6 +38,7 @@ mod mempools;
 mod naive;
 mod operator;
 mod ops;
+mod planted;
 mod player;
 mod properties;
 mod reorgs;

@@ -142,6 +142,10 @@ impl Rig {
         self.add(AddressKind::Watch, number, "shop", "ignore").await
     }
 
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The file as a command opens it, beside the running daemon.
     pub fn command(&self) -> Database {
         Database::open(&self.path, OpenMode::Write).unwrap()

@@ -1,0 +1,245 @@
+//! Every check finds what it is for: a row is spoilt behind the store's back, and the right property is
+//! named.
+
+use crate::rig::{Rig, folder, in_simulation};
+use creditd::rules::invariants::Invariant;
+use creditd::store::{Database, OpenMode};
+use rusqlite::Connection;
+
+/// Takes the guards of the tables away.
+const UNGUARD: &str = "PRAGMA foreign_keys = OFF; PRAGMA ignore_check_constraints = ON; \
+     DROP TRIGGER credits_no_update; DROP TRIGGER credits_no_delete; DROP TRIGGER journal_no_update; \
+     DROP TRIGGER journal_no_delete; DROP TRIGGER journal_no_gap; DROP TRIGGER journal_no_second; \
+     DROP TRIGGER events_no_update;";
+
+/// What is spoilt, and the property that says so.
+const PLANTED: &[(&str, Invariant)] = &[
+    (
+        "UPDATE credits SET amount = '6' WHERE amount = '5'",
+        Invariant::I3Justified,
+    ),
+    (
+        "UPDATE credits SET merchant = 2 WHERE amount = '5'",
+        Invariant::I3Justified,
+    ),
+    (
+        "UPDATE credits SET vout = 7 WHERE amount = '5'",
+        Invariant::I3Justified,
+    ),
+    (
+        "UPDATE journal SET due_height = block_height + 1 WHERE id = 1",
+        Invariant::I3Justified,
+    ),
+    (
+        "UPDATE journal SET due_height = 1000 WHERE id = 1",
+        Invariant::I3Justified,
+    ),
+    (
+        "UPDATE journal SET at = at + 1 WHERE id = 1",
+        Invariant::I3Justified,
+    ),
+    (
+        "UPDATE journal SET block_hash = zeroblob(32) WHERE id = 1",
+        Invariant::I3Justified,
+    ),
+    ("UPDATE txs SET is_coinbase = 1", Invariant::I3Justified),
+    (
+        "UPDATE journal SET sequence = 3 WHERE id = 1",
+        Invariant::I5Alternates,
+    ),
+    (
+        "UPDATE journal SET kind = 'reversal' WHERE id = 1",
+        Invariant::I5Alternates,
+    ),
+    (
+        "INSERT INTO journal (credit, sequence, kind, at, block_height, block_hash, confirmations, \
+         due_height, \
+         reason) SELECT credit, 2, 'reversal', at, block_height, block_hash, confirmations, due_height, \
+         'orphaned' \
+         FROM journal WHERE id = 1",
+        Invariant::I5Alternates,
+    ),
+    ("DELETE FROM journal WHERE id = 1", Invariant::I5Alternates),
+    (
+        "UPDATE deposits SET held_reason = 'x', held_at = 0 WHERE state = 'credited'",
+        Invariant::I5Alternates,
+    ),
+    (
+        "INSERT INTO inputs SELECT (SELECT max(tx) FROM inclusions), prev_txid, prev_vout FROM inputs \
+         WHERE tx = (SELECT min(tx) FROM inclusions)",
+        Invariant::I6NoDoubleSpend,
+    ),
+    (
+        "DELETE FROM deposits WHERE state = 'seen'",
+        Invariant::I7RescanEqual,
+    ),
+    (
+        "UPDATE addresses SET kind = 'own' WHERE id = 1",
+        Invariant::I7RescanEqual,
+    ),
+    (
+        "DELETE FROM inclusions WHERE tx = (SELECT min(tx) FROM inclusions)",
+        Invariant::I8AllowedEdges,
+    ),
+    (
+        "UPDATE deposits SET state = 'evicted' WHERE state = 'seen'",
+        Invariant::I8AllowedEdges,
+    ),
+    ("UPDATE txs SET is_listed = 0", Invariant::I8AllowedEdges),
+    (
+        "UPDATE deposits SET state = 'replaced' WHERE state = 'seen'",
+        Invariant::I8AllowedEdges,
+    ),
+    (
+        "UPDATE txs SET is_listed = 1 WHERE id = (SELECT min(tx) FROM inclusions)",
+        Invariant::I8AllowedEdges,
+    ),
+    (
+        "DELETE FROM audit WHERE to_state = 'confirming'",
+        Invariant::I8AllowedEdges,
+    ),
+    (
+        "UPDATE audit SET to_state = 'orphaned' WHERE to_state = 'seen'",
+        Invariant::I8AllowedEdges,
+    ),
+    (
+        "UPDATE audit SET from_state = 'unreachable' WHERE action = 'state'",
+        Invariant::I8AllowedEdges,
+    ),
+    (
+        "INSERT INTO audit (at, chain, output, action, cause) VALUES (0, 1, 999, 'move', '')",
+        Invariant::I8AllowedEdges,
+    ),
+    ("DELETE FROM headers WHERE height = 3", Invariant::I9CursorHonest),
+    (
+        "UPDATE headers SET parent = zeroblob(32) WHERE height = 4",
+        Invariant::I9CursorHonest,
+    ),
+    (
+        "UPDATE headers SET chainwork = zeroblob(32) WHERE height = 4",
+        Invariant::I9CursorHonest,
+    ),
+    (
+        "UPDATE chains SET cursor_height = cursor_height - 1",
+        Invariant::I9CursorHonest,
+    ),
+    (
+        "DELETE FROM headers WHERE height = (SELECT min(height) FROM inclusions)",
+        Invariant::I9CursorHonest,
+    ),
+    (
+        "UPDATE outputs SET spent_height = 1000, spent_by = zeroblob(32) WHERE id = 1",
+        Invariant::I9CursorHonest,
+    ),
+    (
+        "DELETE FROM events WHERE type = 'credit.created'",
+        Invariant::I10OneEvent,
+    ),
+    (
+        "DELETE FROM events WHERE type = 'deposit.seen'",
+        Invariant::I10OneEvent,
+    ),
+    (
+        "INSERT INTO events (id, subject, sequence, type, at, body) VALUES ('evt_1', 'dep_1', 1, 'x', 0, \
+         '{}')",
+        Invariant::I10OneEvent,
+    ),
+    (
+        "UPDATE events SET sequence = sequence + 1 WHERE type = 'credit.created'",
+        Invariant::I10OneEvent,
+    ),
+    (
+        "UPDATE events SET id = 'evt_1' WHERE seq = 1",
+        Invariant::I10OneEvent,
+    ),
+    (
+        "UPDATE events SET merchant = 2 WHERE type = 'credit.created'",
+        Invariant::I10OneEvent,
+    ),
+    (
+        "UPDATE events SET body = replace(body, '\"net_base\":\"5\"', '\"net_base\":\"50\"')",
+        Invariant::I10OneEvent,
+    ),
+    (
+        "UPDATE events SET type = 'deposit.held' WHERE type = 'deposit.seen'",
+        Invariant::I10OneEvent,
+    ),
+    (
+        "UPDATE credits SET id = 'cr_1' WHERE amount = '5'",
+        Invariant::I10OneEvent,
+    ),
+    (
+        "UPDATE deposits SET dep_id = 'dep_1' WHERE state = 'seen'",
+        Invariant::I10OneEvent,
+    ),
+];
+
+async fn filled() -> Rig {
+    let mut rig = Rig::new().await;
+    let to = rig.watch(1).await;
+    rig.add(creditd::store::AddressKind::Watch, 2, "other", "ignore")
+        .await;
+    let (one, two) = (rig.pay(&to, 5), rig.pay(&to, 8));
+    rig.mine(&[&one]);
+    rig.mine(&[&two]);
+    rig.extend(4);
+    rig.send(&rig.pay(&to, 7));
+    rig.settle().await;
+    rig.compare();
+    rig
+}
+
+#[test]
+fn every_check_finds_what_it_is_for() {
+    let rig = in_simulation(filled());
+    let whole = rig.read(|tx| tx.ledger_snapshot());
+    let folder = folder();
+    for (number, (sql, invariant)) in PLANTED.iter().enumerate() {
+        let path = folder.path().join(format!("{number}.db"));
+        let from = Connection::open(rig.path()).unwrap();
+        from.execute("VACUUM INTO ?1", [path.to_str().unwrap()]).unwrap();
+        let spoil = Connection::open(&path).unwrap();
+        spoil.execute_batch(UNGUARD).unwrap();
+        let changed = spoil.execute(sql, []).unwrap();
+        assert!(changed > 0, "nothing spoilt: {sql}");
+        drop(spoil);
+        let spoilt = Database::open(&path, OpenMode::ReadOnly).unwrap();
+        let found = spoilt.read(|tx| tx.violations(20)).unwrap();
+        let names: Vec<&str> = found.iter().map(|v| v.invariant.name()).collect();
+        assert!(names.contains(&invariant.name()), "{sql}: {found:#?}");
+        let later = spoilt.read(|tx| tx.ledger_snapshot()).unwrap();
+        let is_ledger = ["UPDATE credits", "UPDATE journal", "DELETE FROM journal"];
+        let is_lost = !whole.lost_in(&later).is_empty();
+        assert_eq!(
+            is_lost,
+            is_ledger.iter().any(|start| sql.starts_with(start)),
+            "{sql}"
+        );
+    }
+}
+
+/// The one that no query of a whole ledger can miss, asked of a table without its UNIQUE.
+#[test]
+fn a_second_credit_of_an_outpoint_is_found() {
+    let rig = in_simulation(filled());
+    let folder = folder();
+    let path = folder.path().join("twice.db");
+    let from = Connection::open(rig.path()).unwrap();
+    from.execute("VACUUM INTO ?1", [path.to_str().unwrap()]).unwrap();
+    let spoil = Connection::open(&path).unwrap();
+    spoil.execute_batch(UNGUARD).unwrap();
+    spoil
+        .execute_batch(
+            "DROP TRIGGER IF EXISTS credits_no_second; \
+             CREATE TABLE other AS SELECT * FROM credits; INSERT INTO other SELECT * FROM credits; \
+             DROP TABLE credits; ALTER TABLE other RENAME TO credits;",
+        )
+        .unwrap();
+    drop(spoil);
+    let spoilt = Database::open(&path, OpenMode::ReadOnly).unwrap();
+    let found = spoilt.read(|tx| tx.violations(20)).unwrap();
+    assert!(
+        found.iter().any(|v| v.invariant == Invariant::I1OneCredit),
+        "{found:#?}"
+    );
+}
