@@ -16,6 +16,7 @@ mod first_payment;
 mod foreign_webhooks;
 mod harness;
 mod kill;
+mod kill_callbacks;
 mod market;
 mod own_coins;
 mod payments;
