@@ -54,4 +54,5 @@ mod store_open;
 mod stub;
 mod tables;
 mod telemetry;
+mod two_chains;
 mod webhook;

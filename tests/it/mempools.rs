@@ -260,6 +260,34 @@ fn time_without_lists_evicts_nothing() {
     });
 }
 
+/// The machine's clock goes back and forward by years: only time under observation evicts, and money does not
+/// know it.
+#[test]
+fn a_clock_that_jumps_evicts_and_credits_nothing() {
+    in_simulation(async {
+        let mut rig = Rig::new().await;
+        let to = rig.watch(1).await;
+        let pay = rig.pay(&to, 5);
+        rig.mine(&[&pay]);
+        let waiting = rig.pay(&to, 6);
+        rig.send(&waiting);
+        rig.settle().await;
+        rig.evict(&waiting);
+        rig.settle().await;
+        for years in [-20, 30, -5] {
+            rig.jump(years * 365 * 86_400_000).await;
+            rig.rounds(3).await;
+            assert_eq!(rig.tables.state(&waiting.outpoint(0)), "seen", "{years}");
+            assert_eq!(rig.tables.state(&pay.outpoint(0)), "confirming", "{years}");
+        }
+        rig.wait(EVICT).await;
+        assert_eq!(rig.tables.state(&waiting.outpoint(0)), "evicted");
+        rig.extend(2);
+        rig.settle().await;
+        rig.compare();
+    });
+}
+
 /// Lists with an old number, or read at another tip, are not applied: they would revive or evict.
 #[test]
 fn an_old_list_fed_again_changes_nothing() {

@@ -270,6 +270,45 @@ fn a_late_address_finds_its_past_only_by_backfill() {
     });
 }
 
+/// An address is imported with coin on it that nobody told us of. Its first sweep leaves change at a watched
+/// address: own money. Before the change is credited, a backfill tells.
+#[test]
+fn change_of_an_old_coin_is_held_once_a_backfill_knows_the_coin() {
+    in_simulation(async {
+        let mut rig = Rig::with(|settings| settings.terms.policy = policy(&[], 10)).await;
+        let (old, change) = (script(7), rig.watch(1).await);
+        let coin = rig.pay(&old, 50);
+        rig.mine(&[&coin]);
+        rig.extend(5);
+        rig.settle().await;
+        let key = rig.key;
+        rig.write(move |tx| {
+            let rule = NewAddress {
+                script: script(7),
+                kind: AddressKind::Own,
+                merchant: "shop",
+                internal: "ignore",
+                reference: "",
+            };
+            tx.add_addresses(key, &[rule])
+        })
+        .await;
+        let sweep = rig.spend(&[coin.outpoint(0)], &[(&change, 40)]);
+        rig.mine(&[&sweep]);
+        rig.settle().await;
+        assert_eq!(rig.tables.state(&sweep.outpoint(0)), "confirming");
+        rescan(&mut rig, 1, Backfill::Script(old)).await;
+        rig.extend(20);
+        rig.settle().await;
+        assert!(rig.tables.journal(&sweep.outpoint(0)).is_empty());
+        assert_eq!(
+            rig.tables.deposit(&sweep.outpoint(0)).held.as_deref(),
+            Some("internal")
+        );
+        rig.compare();
+    });
+}
+
 /// A block with a credited payment gets a second one by backfill: together they are in the higher tier.
 #[test]
 fn a_backfill_into_a_paid_block_counts_the_sum() {

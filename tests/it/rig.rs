@@ -311,6 +311,12 @@ impl Rig {
         is_crashed
     }
 
+    /// Opens the database again under a clock that shows another time.
+    pub async fn jump(&mut self, by_ms: i64) {
+        self.clock = Clock::simulated(self.clock.now_ms() + by_ms);
+        self.reopen().await;
+    }
+
     pub async fn reopen(&mut self) {
         drop(self.running.take());
         self.running = Some(open(&self.path, &self.chain, self.clock, &self.settings).await);
