@@ -6,6 +6,14 @@ use crate::scripted::{Scripted, script};
 use creditd::follow::Follower;
 use creditd::store::{AddressKind, NewAddress};
 
+async fn both(rig: &mut Rig, second: &mut Follower<Scripted>) {
+    for _ in 0..5 {
+        rig.round().await;
+        second.step().await.unwrap();
+        rig.check();
+    }
+}
+
 #[test]
 fn one_transaction_on_two_chains_is_two_payments_with_two_fates() {
     in_simulation(async {
@@ -46,26 +54,15 @@ fn one_transaction_on_two_chains_is_two_payments_with_two_fates() {
         let genesis = other.world().tree.genesis();
         let b = mine(genesis, vec![], 1);
         go_to(b);
-        for _ in 0..5 {
-            rig.round().await;
-            second.step().await.unwrap();
-        }
+        both(&mut rig, &mut second).await;
         rig.mine(&[&pay]);
         rig.extend(4);
         go_to(mine(b, vec![pay.clone()], 4));
-        for _ in 0..5 {
-            rig.round().await;
-            second.step().await.unwrap();
-            rig.check();
-        }
+        both(&mut rig, &mut second).await;
         assert_eq!(rig.tables.count("SELECT count(*) FROM credits"), 2);
         let c = rig.mine_on(a, &[&rival]);
         rig.go_to(rig.extend_on(c, 6));
-        for _ in 0..5 {
-            rig.round().await;
-            second.step().await.unwrap();
-            rig.check();
-        }
+        both(&mut rig, &mut second).await;
         let live = "SELECT count(*) FROM credits c WHERE chain = {} AND (SELECT count(*) FROM journal \
              WHERE credit = c.id) % 2 = 1 AND amount = {}";
         let live = |chain: i64, amount: &str| {
