@@ -110,6 +110,9 @@ pub struct FakeState {
     /// The `chainwork` of headers that are nowhere else.
     pub odd_work: BTreeMap<String, u64>,
     pub is_rest_on: bool,
+    /// Whoever asks for the best block after a list of the mempool is told another one than before it.
+    pub is_tip_moved_by_lists: bool,
+    has_listed: bool,
     /// Replies that stand before all of this, by method.
     pub overrides: BTreeMap<String, Reply>,
 }
@@ -138,12 +141,17 @@ impl FakeNode {
             odd_tips: Vec::new(),
             odd_work: BTreeMap::new(),
             is_rest_on: false,
+            is_tip_moved_by_lists: false,
+            has_listed: false,
             overrides: BTreeMap::new(),
         }));
         let stub = StubNode::alone();
         let shared = Arc::clone(&state);
         stub.handle(move |call| {
-            let state = shared.lock().unwrap();
+            let mut state = shared.lock().unwrap();
+            if let Some(reply) = state.move_tip(call) {
+                return Some(reply);
+            }
             let standing = state.overrides.get(&call.method).cloned();
             standing.or_else(|| state.answer(call))
         });
@@ -185,6 +193,13 @@ impl FakeState {
 
     pub fn height(&self) -> usize {
         self.chain.len() - 1
+    }
+
+    fn move_tip(&mut self, call: &Call) -> Option<Reply> {
+        let is_after_a_list = call.method == "getbestblockhash" && self.has_listed;
+        self.has_listed = call.method == "getrawmempool" && self.is_tip_moved_by_lists;
+        let parent = self.tip().header.prev_blockhash.to_string();
+        is_after_a_list.then(|| Reply::Result(json!(parent)))
     }
 
     fn answer(&self, call: &Call) -> Option<Reply> {
