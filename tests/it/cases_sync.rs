@@ -66,10 +66,13 @@ fn c26_behind_its_own_headers_is_not_synced_whatever_the_flag_says() {
         node.state().info = info;
         daemon.wait_state("syncing", "catching up");
         node.state().mempool.clear();
+        let clock = || daemon.count("SELECT list_clock_ms FROM chains WHERE alias = 'btc'");
+        let before = clock();
         let_lists_pass(&node, &daemon);
+        assert_eq!(clock(), before, "{what}: this time never counts as absence");
         let deposit = daemon.deposit(&txid, 0).unwrap();
         assert_eq!(deposit["state"], "seen", "{what}: nothing is evicted");
-        // In sync again, the time of before does not count, and a second of absence later it is gone.
+        // In sync again, and a second of absence later it is gone.
         node.state().info = json!({});
         daemon.wait_state("following", "");
         wait_until("it is evicted", PATIENCE, || {
