@@ -6,7 +6,7 @@ mod send;
 
 use crate::clock::{Clock, millis};
 use crate::egress::Dial;
-use crate::store::{Attempt, Leased, Store, StoreError, WriteTx};
+use crate::store::{Attempt, Leased, Room, Share, Store, StoreError, WriteTx};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -25,7 +25,8 @@ pub struct Settings {
     /// How long a message may hold back newer ones of its subject.
     pub order_patience: Duration,
     /// Messages on their way at a time, over all endpoints. At most half of them go to endpoints that have
-    /// not been answering: the others keep the rest.
+    /// not been answering, and a quarter are second ones to the same endpoint: each that answers has a claim
+    /// to the rest.
     pub in_flight_max: usize,
 }
 
@@ -36,7 +37,9 @@ pub struct Deliverer<D: Dial> {
     dial: Arc<D>,
     settings: Settings,
     flying: JoinSet<Attempt>,
+    /// Of them [`Share::Suspect`] and [`Share::Extra`].
     suspects: usize,
+    extras: usize,
     /// The endpoint whose turn was last.
     turn: i64,
 }
@@ -61,6 +64,7 @@ impl<D: Dial> Deliverer<D> {
             settings,
             flying: JoinSet::new(),
             suspects: 0,
+            extras: 0,
             turn: 0,
         })
     }
@@ -89,12 +93,17 @@ impl<D: Dial> Deliverer<D> {
 
     /// Leases what is due and sends it off. Returns how long nothing will fall due.
     async fn round(&mut self) -> Result<Duration, StoreError> {
-        let room = self.settings.in_flight_max.saturating_sub(self.flying.len());
-        let suspect_room = (self.settings.in_flight_max / 2).saturating_sub(self.suspects);
+        let most = self.settings.in_flight_max;
+        let room = Room {
+            all: most.saturating_sub(self.flying.len()),
+            extra: (most / 4).saturating_sub(self.extras),
+            // At least one: they must be found out to answer again.
+            suspect: (most / 2).max(1).saturating_sub(self.suspects),
+        };
         let now = self.clock.now_ms();
         let next = self.store.read(|tx| tx.next_delivery_at()).await?;
         let wait_ms = next.map_or(i64::MAX, |at| at - now);
-        if room == 0 {
+        if room.all == 0 {
             return Ok(LOOK_AGAIN);
         }
         if wait_ms > 0 {
@@ -105,7 +114,7 @@ impl<D: Dial> Deliverer<D> {
         let (patience_ms, turn) = (millis(self.settings.order_patience), self.turn);
         let leasing = self
             .store
-            .write(move |tx| tx.lease(room, suspect_room, lease_ms, patience_ms, turn));
+            .write(move |tx| tx.lease(room, lease_ms, patience_ms, turn));
         let (leased, turn) = leasing.await?;
         self.turn = turn;
         // What is due and was not leased waits for a message on its way, whose landing wakes us.
@@ -115,7 +124,8 @@ impl<D: Dial> Deliverer<D> {
             Duration::ZERO
         };
         for message in leased {
-            self.suspects += usize::from(message.is_suspect);
+            self.suspects += usize::from(message.share == Share::Suspect);
+            self.extras += usize::from(message.share == Share::Extra);
             self.fly(message);
         }
         Ok(pause)
@@ -136,7 +146,9 @@ impl<D: Dial> Deliverer<D> {
                 None => break,
             }
         }
-        self.suspects -= landed.iter().filter(|attempt| attempt.was_suspect).count();
+        let of = |share| landed.iter().filter(|attempt| attempt.share == share).count();
+        self.suspects -= of(Share::Suspect);
+        self.extras -= of(Share::Extra);
         loop {
             let batch = landed.clone();
             let settle = move |tx: &mut WriteTx<'_>| batch.iter().try_for_each(|attempt| tx.settle(attempt));

@@ -21,7 +21,7 @@ pub(super) async fn attempt<D: Dial>(dial: &D, clock: Clock, timeout: Duration, 
         took_ms: millis(clock.instant() - began),
         outcome,
         reply,
-        was_suspect: message.is_suspect,
+        share: message.share,
     }
 }
 

@@ -10,7 +10,7 @@ use crate::webhook::Key;
 use rusqlite::{OptionalExtension, params};
 
 /// At most so many messages are on their way to one healthy endpoint.
-const IN_FLIGHT_MAX: u64 = 8;
+const IN_FLIGHT_MAX: usize = 8;
 
 /// How much of a receiver's answer is kept.
 pub const REPLY_BYTES_MAX: usize = 1024;
@@ -32,8 +32,31 @@ pub struct Leased {
     pub keys: Vec<Key>,
     /// The number of this attempt, from 1.
     pub attempt: u32,
-    /// True when the endpoint has not been answering: the worker keeps most of its room for others.
-    pub is_suspect: bool,
+    /// Whose room it takes.
+    pub share: Share,
+}
+
+/// Whose part of the room a message takes. Nobody knows in advance who will not answer: every endpoint has a
+/// claim to one message on its way, and what goes beyond shares a part that cannot take all of the room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// The only one on its way to its endpoint.
+    First,
+    /// Beside others to the same endpoint.
+    Extra,
+    /// To an endpoint that has not been answering: the only one, and out of a part of its own.
+    Suspect,
+}
+
+/// How many more messages may go on their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Of all shares.
+    pub all: usize,
+    /// Of them [`Share::Extra`].
+    pub extra: usize,
+    /// Of them [`Share::Suspect`].
+    pub suspect: usize,
 }
 
 /// What came of an attempt.
@@ -51,8 +74,8 @@ pub struct Attempt {
     pub outcome: Outcome,
     /// The beginning of the answer's body.
     pub reply: Vec<u8>,
-    /// As it was leased: [`Leased::is_suspect`].
-    pub was_suspect: bool,
+    /// As it was leased: [`Leased::share`].
+    pub share: Share,
 }
 
 /// A receiver's answer, by what follows.
@@ -150,34 +173,30 @@ impl WriteTx<'_> {
         )?)
     }
 
-    /// Leases up to `room` due messages, `suspect_room` of them for endpoints that have not been answering,
-    /// each for `lease_ms`. Endpoints take turns, beginning after `after`; returns where the next call goes
-    /// on.
+    /// Leases what is due and for which there is room, each for `lease_ms`. Endpoints take turns, beginning
+    /// after `after`; returns where the next call goes on.
     pub fn lease(
         &mut self,
-        room: usize,
-        suspect_room: usize,
+        room: Room,
         lease_ms: i64,
         order_patience_ms: i64,
         after: i64,
     ) -> Result<(Vec<Leased>, i64), StoreError> {
-        let (mut leased, mut suspects, mut last) = (Vec::new(), 0, after);
+        let (mut leased, mut room, mut last) = (Vec::new(), room, after);
         for due in self.due_endpoints(after)? {
-            if leased.len() >= room {
+            if room.all == 0 {
                 break;
             }
-            let is_suspect = due.failures > 0;
-            let most = if is_suspect { 1 } else { IN_FLIGHT_MAX };
-            let free = usize::try_from(most.saturating_sub(due.in_flight))
-                .unwrap_or(0)
-                .min(room - leased.len());
             last = due.key;
-            if free == 0 || (is_suspect && suspects >= suspect_room) {
+            let most = room.for_one(&due);
+            if most == 0 {
                 continue;
             }
             let before = leased.len();
-            self.lease_of(&due, free, lease_ms, order_patience_ms, &mut leased)?;
-            suspects += if is_suspect { leased.len() - before } else { 0 };
+            self.lease_of(&due, most, lease_ms, order_patience_ms, &mut leased)?;
+            leased[before..]
+                .iter()
+                .for_each(|message| room.take(message.share));
         }
         Ok((leased, last))
     }
@@ -199,7 +218,7 @@ impl WriteTx<'_> {
                 id: row.get(1)?,
                 url: row.get(2)?,
                 failures: row.get(3)?,
-                in_flight: uint(row.get(4)?)?,
+                in_flight: usize::try_from(row.get::<_, i64>(4)?).unwrap_or(IN_FLIGHT_MAX),
             });
         }
         Ok(due)
@@ -224,13 +243,13 @@ impl WriteTx<'_> {
               WHERE o.endpoint = d.endpoint AND o.subject = d.subject AND o.id <> d.id \
               AND (o.state = 'leased' OR (o.state = 'waiting' AND o.event < d.event \
                    AND o.attempts < ?3 AND o.queued_at > ?4))) \
-             ORDER BY d.next_at, d.event LIMIT ?5",
+             ORDER BY d.next_at, d.id LIMIT ?5",
         )?;
         let patience_from = now.saturating_sub(order_patience_ms);
         let limit = int(free as u64)?;
         let mut rows = statement.query(params![endpoint.key, now, ORDER_ATTEMPTS, patience_from, limit])?;
         let keys = self.keys_of(endpoint.key, now)?;
-        let mut subjects = std::collections::BTreeSet::new();
+        let (before, mut subjects) = (leased.len(), std::collections::BTreeSet::new());
         while let Some(row) = rows.next()? {
             // Two that may both go (the older has lost its patience) still go one after the other.
             if !subjects.insert(row.get::<_, String>(4)?) {
@@ -245,14 +264,19 @@ impl WriteTx<'_> {
                 body: row.get(2)?,
                 keys: keys.clone(),
                 attempt: attempts + 1,
-                is_suspect: endpoint.failures > 0,
+                share: match (endpoint.failures, endpoint.in_flight) {
+                    (0, 0) if leased.len() == before => Share::First,
+                    (0, _) => Share::Extra,
+                    _ => Share::Suspect,
+                },
             });
-            self.conn()
-                .prepare_cached(
-                    "UPDATE deliveries SET state = 'leased', attempts = attempts + 1, next_at = ?2 \
-                     WHERE id = ?1 AND state = 'waiting'",
-                )?
-                .execute(params![row.get::<_, i64>(0)?, now.saturating_add(lease_ms)])?;
+        }
+        let mut mark = self.conn().prepare_cached(
+            "UPDATE deliveries SET state = 'leased', attempts = attempts + 1, next_at = ?2 \
+             WHERE id = ?1 AND state = 'waiting'",
+        )?;
+        for message in &leased[before..] {
+            mark.execute(params![message.delivery, now.saturating_add(lease_ms)])?;
         }
         Ok(())
     }
@@ -373,7 +397,29 @@ struct DueEndpoint {
     id: String,
     url: String,
     failures: u32,
-    in_flight: u64,
+    in_flight: usize,
+}
+
+impl Room {
+    /// How many may go to one endpoint now.
+    fn for_one(self, endpoint: &DueEndpoint) -> usize {
+        let most = match (endpoint.failures, endpoint.in_flight) {
+            (0, 0) => 1 + self.extra.min(IN_FLIGHT_MAX - 1),
+            (0, flying) => IN_FLIGHT_MAX.saturating_sub(flying).min(self.extra),
+            (_, 0) => self.suspect.min(1),
+            _ => 0,
+        };
+        most.min(self.all)
+    }
+
+    fn take(&mut self, share: Share) {
+        self.all = self.all.saturating_sub(1);
+        match share {
+            Share::First => {}
+            Share::Extra => self.extra = self.extra.saturating_sub(1),
+            Share::Suspect => self.suspect = self.suspect.saturating_sub(1),
+        }
+    }
 }
 
 fn after(attempts: u32, asked_secs: Option<u64>, seed: u64, now: i64) -> (&'static str, i64) {

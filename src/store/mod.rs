@@ -49,7 +49,7 @@ pub use checks::{LedgerSnapshot, Violation};
 pub use counters::{BATCH_WRITES, COMMIT_MICROS, StoreCounters};
 pub use credits::JournalEntry;
 pub use database::Database;
-pub use deliveries::{Attempt, Leased, Outcome, REPLY_BYTES_MAX};
+pub use deliveries::{Attempt, Leased, Outcome, REPLY_BYTES_MAX, Room, Share};
 pub use deposits::Deposit;
 pub use endpoints::Endpoint;
 pub use error::StoreError;

@@ -219,6 +219,22 @@ fn recovery_after_an_outage_is_no_storm_and_brings_everything() {
 }
 
 #[test]
+fn room_for_one_message_is_enough_to_find_out_that_a_receiver_is_back() {
+    in_simulation(async {
+        let mut mail = Mail::with_room(1, |_, before| match before {
+            0 => Reply::Refused,
+            _ => Reply::Status(200),
+        })
+        .await;
+        mail.add(Some("shop"), HOOK, "credit.*").await;
+        mail.credit().await;
+        mail.pass(MINUTE).await;
+        assert_eq!(mail.to(HOOK).len(), 2);
+        mail.assert_sound();
+    });
+}
+
+#[test]
 fn both_keys_sign_while_they_overlap_and_one_before_and_after() {
     in_simulation(async {
         let mut mail = Mail::new(|_, _| Reply::Refused).await;

@@ -64,6 +64,8 @@ struct Shared {
     clock: Clock,
     script: Mutex<Box<Script>>,
     sent: Mutex<Vec<Sent>>,
+    /// By URL and event.
+    counts: Mutex<BTreeMap<(String, String), usize>>,
     flying: Mutex<BTreeMap<String, Flying>>,
 }
 
@@ -89,10 +91,10 @@ impl Dial for Receivers {
         };
         let reply = {
             let mut all = self.0.sent.lock().unwrap();
-            let before = all
-                .iter()
-                .filter(|other| other.id == sent.id && other.url == sent.url);
-            let reply = (self.0.script.lock().unwrap())(&sent, before.count());
+            let mut counts = self.0.counts.lock().unwrap();
+            let before = counts.entry((sent.url.clone(), sent.id.clone())).or_default();
+            let reply = (self.0.script.lock().unwrap())(&sent, *before);
+            *before += 1;
             all.push(sent.clone());
             reply
         };
@@ -139,6 +141,7 @@ pub struct Mail {
     pub rig: Rig,
     receivers: Receivers,
     deliverer: JoinHandle<Result<(), StoreError>>,
+    in_flight_max: usize,
     /// By URL: keys, each with when it began and ended to be used.
     keys: BTreeMap<String, Vec<(Key, i64, i64)>>,
     made: u32,
@@ -147,19 +150,29 @@ pub struct Mail {
 impl Mail {
     /// Receivers that answer as `script` says: given a message and how often this URL has had it before.
     pub async fn new(script: impl Fn(&Sent, usize) -> Reply + Send + Sync + 'static) -> Mail {
+        Mail::with_room(256, script).await
+    }
+
+    /// The same with another bound of messages on their way.
+    pub async fn with_room(
+        in_flight_max: usize,
+        script: impl Fn(&Sent, usize) -> Reply + Send + Sync + 'static,
+    ) -> Mail {
         let rig = Rig::new().await;
         let shared = Shared {
             clock: rig.clock,
             script: Mutex::new(Box::new(script)),
             sent: Mutex::default(),
+            counts: Mutex::default(),
             flying: Mutex::default(),
         };
         let receivers = Receivers(Arc::new(shared));
-        let deliverer = start(&rig, receivers.clone()).await;
+        let deliverer = start(&rig, receivers.clone(), in_flight_max).await;
         Mail {
             rig,
             receivers,
             deliverer,
+            in_flight_max,
             keys: BTreeMap::new(),
             made: 0,
         }
@@ -174,7 +187,7 @@ impl Mail {
     pub async fn crash(&mut self) {
         self.deliverer.abort();
         self.receivers.0.flying.lock().unwrap().clear();
-        self.deliverer = start(&self.rig, self.receivers.clone()).await;
+        self.deliverer = start(&self.rig, self.receivers.clone(), self.in_flight_max).await;
     }
 
     fn fresh_key(&mut self) -> Key {
@@ -185,17 +198,11 @@ impl Mail {
     }
 
     /// Adds an endpoint; `None` = for operators. Returns its id.
-    pub async fn add(
-        &mut self,
-        merchant: Option<&'static str>,
-        url: &'static str,
-        types: &'static str,
-    ) -> String {
-        let key = self.fresh_key();
+    pub async fn add(&mut self, merchant: Option<&'static str>, url: &str, types: &'static str) -> String {
+        let (key, url) = (self.fresh_key(), url.to_owned());
         let from = self.rig.clock.now_ms();
-        self.keys
-            .insert(url.to_owned(), vec![(key.clone(), from, i64::MAX)]);
-        let add = move |tx: &mut creditd::store::WriteTx<'_>| tx.add_endpoint(merchant, url, types, &key);
+        self.keys.insert(url.clone(), vec![(key.clone(), from, i64::MAX)]);
+        let add = move |tx: &mut creditd::store::WriteTx<'_>| tx.add_endpoint(merchant, &url, types, &key);
         self.rig.write(add).await.0.id
     }
 
@@ -262,6 +269,15 @@ impl Mail {
         all.iter().filter(|sent| sent.url == url).cloned().collect()
     }
 
+    /// Everything sent so far, by URL.
+    pub fn by_url(&self) -> BTreeMap<String, Vec<Sent>> {
+        let mut all: BTreeMap<String, Vec<Sent>> = BTreeMap::new();
+        for sent in self.receivers.0.sent.lock().unwrap().iter() {
+            all.entry(sent.url.clone()).or_default().push(sent.clone());
+        }
+        all
+    }
+
     /// The types of what was sent to a URL.
     pub fn kinds(&self, url: &str) -> Vec<String> {
         self.to(url).iter().map(Sent::kind).collect()
@@ -296,9 +312,11 @@ impl Mail {
         let frozen = self.rig.read(|tx| tx.events_after(0, 100_000));
         let frozen: BTreeMap<String, String> =
             frozen.into_iter().map(|event| (event.id, event.body)).collect();
+        for body in frozen.values() {
+            assert_eq!(schema::faults_of(body.as_bytes()), [""; 0]);
+        }
         for sent in self.receivers.0.sent.lock().unwrap().iter() {
             assert_eq!(frozen.get(&sent.id), Some(&sent.body), "{sent:?}");
-            assert_eq!(schema::faults_of(sent.body.as_bytes()), [""; 0]);
             let headers = Headers {
                 id: Some(&sent.id),
                 timestamp: Some(&sent.timestamp),
@@ -320,11 +338,11 @@ impl Mail {
     }
 }
 
-async fn start(rig: &Rig, receivers: Receivers) -> JoinHandle<Result<(), StoreError>> {
+async fn start(rig: &Rig, receivers: Receivers, in_flight_max: usize) -> JoinHandle<Result<(), StoreError>> {
     let settings = Settings {
         timeout: TIMEOUT,
         order_patience: PATIENCE,
-        in_flight_max: 64,
+        in_flight_max,
     };
     let deliverer = Deliverer::open(rig.store(), rig.clock, receivers, settings);
     tokio::spawn(deliverer.await.unwrap().run())

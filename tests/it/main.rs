@@ -34,6 +34,7 @@ mod demo;
 mod depths;
 mod harness;
 mod mail;
+mod many_endpoints;
 mod mempools;
 mod naive;
 mod operator;

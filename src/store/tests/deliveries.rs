@@ -1,7 +1,7 @@
 //! Leasing and settling: order within a subject, patience with a poison message, room for those who answer.
 
 use super::Scratch;
-use crate::store::{Attempt, Database, Leased, Outcome};
+use crate::store::{Attempt, Database, Leased, Outcome, Room, Share};
 use crate::webhook::Key;
 
 const LEASE_MS: i64 = 30_000;
@@ -48,7 +48,15 @@ impl Desk {
     }
 
     fn lease(&mut self) -> Vec<Leased> {
-        let leasing = |tx: &mut crate::store::WriteTx<'_>| tx.lease(100, 50, LEASE_MS, PATIENCE_MS, 0);
+        self.lease_in(Room {
+            all: 100,
+            extra: 100,
+            suspect: 50,
+        })
+    }
+
+    fn lease_in(&mut self, room: Room) -> Vec<Leased> {
+        let leasing = |tx: &mut crate::store::WriteTx<'_>| tx.lease(room, LEASE_MS, PATIENCE_MS, 0);
         self.database.write(self.now, leasing).unwrap().0
     }
 
@@ -60,7 +68,7 @@ impl Desk {
             took_ms: 1,
             outcome,
             reply: Vec::new(),
-            was_suspect: message.is_suspect,
+            share: message.share,
         };
         self.database.write(self.now, |tx| tx.settle(&attempt)).unwrap();
     }
@@ -166,7 +174,7 @@ fn an_endpoint_that_does_not_answer_gets_one_at_a_time() {
     assert!(
         leased
             .iter()
-            .any(|message| message.endpoint == dead && message.is_suspect)
+            .any(|message| message.endpoint == dead && message.share == Share::Suspect)
     );
     let probe = leased
         .iter()
@@ -175,6 +183,29 @@ fn an_endpoint_that_does_not_answer_gets_one_at_a_time() {
         .clone();
     desk.settle(&probe, DELIVERED);
     assert!(desk.lease().len() > 1, "an answer makes it healthy again");
+}
+
+#[test]
+fn every_endpoint_has_a_claim_to_one_and_what_goes_beyond_shares_a_part() {
+    let mut desk = Desk::with_endpoints(3);
+    for n in 0..20 {
+        desk.event(&format!("e{n}"), &format!("s{n}"), 1);
+    }
+    let room = Room {
+        all: 100,
+        extra: 5,
+        suspect: 50,
+    };
+    let leased = desk.lease_in(room);
+    let of = |share| leased.iter().filter(|message| message.share == share).count();
+    assert_eq!((of(Share::First), of(Share::Extra)), (3, 5));
+    let none = Room { extra: 0, ..room };
+    assert_eq!(ids(&desk.lease_in(none)), [""; 0], "all have one on its way");
+    let last = desk.endpoints[2].clone();
+    let only = leased.iter().find(|message| message.endpoint == last).unwrap();
+    desk.settle(only, DELIVERED);
+    let leased = desk.lease_in(none);
+    assert_eq!((leased.len(), leased[0].endpoint.as_str()), (1, last.as_str()));
 }
 
 #[test]
