@@ -145,7 +145,7 @@ impl Play {
         );
         self.daemon.kill9();
         self.kills += 1;
-        if self.kills % 10 == 0 {
+        if self.kills.is_multiple_of(10) {
             self.assert_nothing_untold();
         }
         self.daemon.start_again();
