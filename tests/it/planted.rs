@@ -230,7 +230,7 @@ fn a_second_credit_of_an_outpoint_is_found() {
     spoil.execute_batch(UNGUARD).unwrap();
     spoil
         .execute_batch(
-            "DROP TRIGGER IF EXISTS credits_no_second; \
+            "DROP TRIGGER IF EXISTS credits_no_second; DROP TRIGGER IF EXISTS journal_tally; \
              CREATE TABLE other AS SELECT * FROM credits; INSERT INTO other SELECT * FROM credits; \
              DROP TABLE credits; ALTER TABLE other RENAME TO credits;",
         )
