@@ -9,6 +9,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// How long one look waits for the writer's answer.
 const LOOK: Duration = Duration::from_millis(250);
@@ -53,10 +54,15 @@ pub struct Vitals {
     overdue_max: Duration,
     probe: Option<Probe>,
     beats: u64,
+    /// When the writer last answered or did something.
+    moved_at: Instant,
+    /// When it was last seen not to answer at once.
+    slow_at: Instant,
 }
 
 impl Vitals {
-    /// Followers may be overdue by `overdue_max`: the time that they need to work, beside what they announce.
+    /// Followers may be overdue, and the writer may take over one thing, for as long as `overdue_max`: the
+    /// time that work takes, beside the waiting that is announced.
     pub fn new(store: Store, clock: Clock, followed: Vec<Followed>, overdue_max: Duration) -> Vitals {
         Vitals {
             store,
@@ -65,6 +71,8 @@ impl Vitals {
             overdue_max,
             probe: None,
             beats: 0,
+            moved_at: clock.instant(),
+            slow_at: clock.instant(),
         }
     }
 
@@ -73,14 +81,17 @@ impl Vitals {
     /// # Errors
     /// What is wrong.
     pub async fn look(&mut self) -> Result<(), Ailment> {
+        self.look_at_writer().await?;
+        // A follower that waits for a slow writer is not to blame: its time begins when the writer is quick.
+        let quick_since = self.clock.instant() - self.slow_at;
         for follower in &self.followed {
-            let overdue = follower.pulse.overdue(self.clock);
+            let overdue = follower.pulse.overdue(self.clock).min(quick_since);
             if overdue > self.overdue_max {
                 let alias = follower.alias.clone();
                 return Err(Ailment::Follower { alias, overdue });
             }
         }
-        self.look_at_writer().await
+        Ok(())
     }
 
     async fn look_at_writer(&mut self) -> Result<(), Ailment> {
@@ -90,19 +101,25 @@ impl Vitals {
             answer = probe => Some(answer),
             () = self.clock.sleep(LOOK) => None,
         };
-        let beats = std::mem::replace(&mut self.beats, self.store.counters().beats);
-        match answered {
-            Some(answer) => {
-                self.probe = None;
-                // Busy, full or refused: an answer. A closed store has no writer any more.
-                match answer {
-                    Err(StoreError::Closed) => Err(Ailment::Writer),
-                    Ok(()) | Err(_) => Ok(()),
-                }
-            }
-            None if self.beats != beats => Ok(()),
-            None => Err(Ailment::Writer),
+        let (now, beats) = (self.clock.instant(), self.store.counters().beats);
+        if answered.is_some() || beats != self.beats {
+            self.moved_at = now;
         }
+        self.beats = beats;
+        match answered {
+            // A closed store has no writer any more. Busy, full or refused is an answer.
+            Some(Err(StoreError::Closed)) => return Err(Ailment::Writer),
+            Some(Ok(())) => self.probe = None,
+            Some(Err(_)) => {
+                self.probe = None;
+                self.slow_at = now;
+            }
+            None => self.slow_at = now,
+        }
+        if now - self.moved_at > self.overdue_max {
+            return Err(Ailment::Writer);
+        }
+        Ok(())
     }
 }
 

@@ -139,6 +139,11 @@ impl Daemon {
         std::fs::write(self.config_file(), setup.toml()).unwrap();
     }
 
+    /// What the next start finds in its environment.
+    pub fn set_environment(&mut self, environment: Vec<(String, String)>) {
+        self.environment = environment;
+    }
+
     pub fn config_file(&self) -> PathBuf {
         self.dir.path().join("creditd.toml")
     }

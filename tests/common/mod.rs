@@ -15,5 +15,6 @@ pub mod node;
 pub mod receiver;
 pub mod service_manager;
 pub mod stub;
+pub mod unit;
 pub mod wait;
 pub mod wallet;

@@ -211,6 +211,11 @@ impl StubNode {
         self.script().credentials = Some(credentials);
     }
 
+    /// Answers 401 to all RPC without this user and password, as `user:password`.
+    pub fn require(&self, credentials: &str) {
+        self.script().credentials = Some(credentials.to_owned());
+    }
+
     /// Closes the port and every connection: clients are refused.
     pub fn refuse(&mut self) {
         self.shared.is_closing.store(true, Ordering::SeqCst);
