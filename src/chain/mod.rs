@@ -119,6 +119,13 @@ pub trait ChainSource: Send + Sync + 'static {
         index: &Index,
     ) -> impl Future<Output = Result<ScannedBlock, SourceError>> + Send;
 
+    /// Fetches a block that [`ChainSource::block`] will be asked for next, and keeps it until then, so that
+    /// the node works while we do. Changes no answer: a failure is told by `block`.
+    fn fetch_ahead(&self, hash: BlockHash) -> impl Future<Output = ()> + Send {
+        let _ = hash;
+        std::future::ready(())
+    }
+
     /// Holds a header against its parent by the rules that need both (on Bitcoin, that difficulty moves only
     /// where it may: proof of work is worth nothing under a difficulty of the sender's choice). Asks nobody.
     ///

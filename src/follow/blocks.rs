@@ -188,7 +188,8 @@ impl<S: ChainSource> Follower<S> {
     }
 }
 
-/// Fetches blocks in order until the batch is full, the hashes are used up, or something fails.
+/// Fetches blocks in order until the batch is full, the hashes are used up, or something fails. The node is
+/// asked for each block before the one below it is filtered, so that both work at the same time.
 async fn fetch<S: ChainSource>(
     source: &S,
     clock: &Clock,
@@ -203,10 +204,13 @@ async fn fetch<S: ChainSource>(
         failure: None,
     };
     while let Some((hash, rest)) = hashes.split_first() {
-        match fetch_one(source, index, &run.last, *hash)
-            .await
-            .and_then(|block| Ok((place(&run.last, &block)?, block)))
-        {
+        let ahead = async {
+            if let Some(next) = rest.first() {
+                source.fetch_ahead(*next).await;
+            }
+        };
+        let ((), fetched) = tokio::join!(biased; ahead, fetch_one(source, index, &run.last, *hash));
+        match fetched.and_then(|block| Ok((place(&run.last, &block)?, block))) {
             Ok((last, block)) => {
                 run.last = last;
                 run.blocks.push(block);

@@ -50,6 +50,8 @@ pub struct BitcoinSource<D> {
     branches: Mutex<tip::Branches>,
     mempool: Mutex<mempool::Memory>,
     waiting: Mutex<wait::Waiting>,
+    /// The one block that was fetched ahead, or why it could not be.
+    ahead: Mutex<Option<(BlockHash, Result<Bytes, SourceError>)>>,
 }
 
 impl<D: Dial> BitcoinSource<D> {
@@ -65,6 +67,7 @@ impl<D: Dial> BitcoinSource<D> {
             branches: Mutex::default(),
             mempool: Mutex::default(),
             waiting: Mutex::default(),
+            ahead: Mutex::default(),
         }
     }
 
@@ -103,6 +106,13 @@ impl<D: Dial> BitcoinSource<D> {
     ) -> Result<T, SourceError> {
         let answer = self.rpc.call(method, params, self.small_limits()).await;
         answer.map_err(|error| error.into_source(method))
+    }
+
+    /// Takes the block that was fetched ahead. Another one than `hash` is forgotten: whoever asked for it
+    /// went elsewhere.
+    fn fetched_ahead(&self, hash: BlockHash) -> Option<Result<Bytes, SourceError>> {
+        let kept = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).take();
+        kept.filter(|(of, _)| *of == hash).map(|(_, bytes)| bytes)
     }
 
     /// The block's bytes, over REST while that works.
@@ -194,7 +204,10 @@ impl<D: Dial> ChainSource for BitcoinSource<D> {
     }
 
     async fn block(&self, hash: BlockHash, index: &Index) -> Result<ScannedBlock, SourceError> {
-        let bytes = self.block_bytes(hash).await?;
+        let bytes = match self.fetched_ahead(hash) {
+            Some(bytes) => bytes?,
+            None => self.block_bytes(hash).await?,
+        };
         scan::scan_block(self.config.network, hash, &bytes, index).map_err(|error| match error {
             ScanError::Broken(why) => SourceError::BadBlock { hash, why },
             ScanError::OtherBlock(other) => odd_answer(
@@ -206,6 +219,11 @@ impl<D: Dial> ChainSource for BitcoinSource<D> {
                 &format!("cannot decode what {} sent as it: {why}", self.rpc.software()),
             ),
         })
+    }
+
+    async fn fetch_ahead(&self, hash: BlockHash) {
+        let bytes = self.block_bytes(hash).await;
+        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some((hash, bytes));
     }
 
     fn check_link(&self, parent: &HeldHeader, header: &Header) -> Result<(), SourceError> {
