@@ -89,6 +89,16 @@ impl ReadTx<'_> {
         }
     }
 
+    /// What never changes of a chain: its identity and its genesis block.
+    pub(super) fn chain_identity(&self, key: ChainKey) -> Result<(ChainId, BlockHash), StoreError> {
+        let mut statement = self
+            .conn()
+            .prepare_cached("SELECT caip, genesis FROM chains WHERE id = ?1")?;
+        Ok(statement.query_row([key.0], |row| {
+            Ok((ChainId::from_stored(row.get(0)?), row.get(1)?))
+        })?)
+    }
+
     /// Every chain that was ever followed.
     pub fn chains(&self) -> Result<Vec<ChainRow>, StoreError> {
         let sql = format!("SELECT {CHAIN_COLUMNS} FROM chains ORDER BY id");
@@ -136,6 +146,15 @@ impl ReadTx<'_> {
         let mut statement = self.conn().prepare_cached(&sql)?;
         let mut rows = statement.query(params![chain.0, int(height)?])?;
         rows.next()?.map(header_row).transpose()
+    }
+
+    /// The hash of the block that we hold at a height.
+    pub(super) fn hash_at(&self, chain: ChainKey, height: u64) -> Result<Option<BlockHash>, StoreError> {
+        one(
+            self.conn(),
+            "SELECT hash FROM headers WHERE chain = ?1 AND height = ?2",
+            params![chain.0, int(height)?],
+        )
     }
 
     /// The lowest header that we hold at or above a height: below the reorg window not every header is kept.
@@ -250,7 +269,7 @@ impl WriteTx<'_> {
             "UPDATE addresses SET from_height = ?2 WHERE chain = ?1 AND from_height IS NULL",
             params![chain.0, start],
         )?;
-        let id = self.chain_by_key(chain)?.id;
+        let (id, _) = self.chain_identity(chain)?;
         self.cursor_moved(id.as_str(), at.height);
         Ok(())
     }

@@ -84,7 +84,7 @@ impl WriteTx<'_> {
             .ok_or_else(|| {
                 StoreError::Contradiction(format!("{} is credited before its due height", deposit.id))
             })?;
-        let credit_id = ids::credit_id(&self.chain_by_key(deposit.chain)?.id, &deposit.outpoint);
+        let credit_id = ids::credit_id(&self.chain_identity(deposit.chain)?.0, &deposit.outpoint);
         let entries = self.entry_count(&credit_id)?;
         if entries == 0 {
             self.insert_credit(&credit_id, deposit)?;
@@ -125,7 +125,7 @@ impl WriteTx<'_> {
                 deposit.id
             )));
         };
-        let credit_id = ids::credit_id(&self.chain_by_key(deposit.chain)?.id, &deposit.outpoint);
+        let credit_id = ids::credit_id(&self.chain_identity(deposit.chain)?.0, &deposit.outpoint);
         let entries = self.entry_count(&credit_id)?;
         // The lost block's header is gone by now and is named by the cause; a hold finds its block still
         // held.

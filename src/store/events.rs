@@ -252,19 +252,17 @@ impl WriteTx<'_> {
     }
 
     fn snapshot<'d>(&self, deposit: &'d Deposit) -> Result<Snapshot<'d>, StoreError> {
-        let chain = self.chain_by_key(deposit.chain)?;
+        let (chain, genesis) = self.chain_identity(deposit.chain)?;
         let block_hash: Option<BlockHash> = match deposit.height {
-            Some(height) => self
-                .header_at(deposit.chain, height)?
-                .map(|held| held.header.hash),
+            Some(height) => self.hash_at(deposit.chain, height)?,
             None => None,
         };
         Ok(Snapshot {
             id: &deposit.id,
-            chain: chain.id.as_str().to_owned(),
+            chain: chain.as_str().to_owned(),
             txid: deposit.outpoint.txid.to_string(),
             vout: deposit.outpoint.vout,
-            address: Network::of_genesis(&chain.genesis)
+            address: Network::of_genesis(&genesis)
                 .and_then(|network| address::print(network, &deposit.script)),
             merchant: &deposit.merchant,
             reference: &deposit.reference,

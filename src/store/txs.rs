@@ -148,10 +148,10 @@ impl WriteTx<'_> {
         let mut made = Vec::new();
         let mut new_outputs = 0;
         for hit in matched {
-            let (output, is_new) = self.ensure_output(at.chain, tx, hit, candidate)?;
-            new_outputs += u64::from(is_new);
-            if is_new {
-                if let Some(new) = self.new_deposit(at, tx, output, hit, candidate)? {
+            let (output, new_origin) = self.ensure_output(at.chain, tx, hit, candidate)?;
+            new_outputs += u64::from(new_origin.is_some());
+            if let Some(origin) = new_origin {
+                if let Some(new) = self.new_deposit(at, tx, (output, origin), hit, candidate)? {
                     made.push(new);
                 }
             } else if let Some(mut deposit) = self.deposit_of_output(output)? {
@@ -193,13 +193,14 @@ impl WriteTx<'_> {
         Ok(tx)
     }
 
+    /// The output, and its origin when it was not known before.
     fn ensure_output(
         &mut self,
         chain: ChainKey,
         tx: i64,
         hit: &Matched<'_>,
         candidate: &CandidateTx,
-    ) -> Result<(i64, bool), StoreError> {
+    ) -> Result<(i64, Option<&'static str>), StoreError> {
         let vout = int(hit.output.vout)?;
         let known = one::<i64>(
             self.conn(),
@@ -207,7 +208,7 @@ impl WriteTx<'_> {
             params![tx, vout],
         )?;
         if let Some(output) = known {
-            return Ok((output, false));
+            return Ok((output, None));
         }
         let origin = self.origin(chain, candidate, hit.address.merchant)?;
         let output = self
@@ -220,7 +221,7 @@ impl WriteTx<'_> {
                 params![tx, vout, hit.address.id, hit.output.amount, origin],
                 |row| row.get(0),
             )?;
-        Ok((output, true))
+        Ok((output, Some(origin)))
     }
 
     /// Whose coins a transaction spends, seen from the merchant that it pays: none of the merchant's recorded
@@ -281,13 +282,11 @@ impl WriteTx<'_> {
         &self,
         at: &Context,
         tx: i64,
-        output: i64,
+        (output, origin): (i64, &str),
         hit: &Matched<'_>,
         candidate: &CandidateTx,
     ) -> Result<Option<Made>, StoreError> {
-        let origin: String =
-            one(self.conn(), "SELECT origin FROM outputs WHERE id = ?1", [output])?.unwrap_or_default();
-        let hold = match (origin.as_str(), hit.address.internal.as_str()) {
+        let hold = match (origin, hit.address.internal.as_str()) {
             _ if !hit.address.is_watched || hit.output.amount.is_zero() => return Ok(None),
             (EXTERNAL, _) | ("internal", "credit") => None,
             ("mixed", _) => Some(HELD_OWN_INPUTS),
@@ -313,7 +312,7 @@ impl WriteTx<'_> {
             symbol: at.symbol.clone(),
             decimals: at.decimals,
             amount: hit.output.amount,
-            origin,
+            origin: origin.to_owned(),
             is_coinbase: candidate.is_coinbase,
             state: None,
             height: None,
