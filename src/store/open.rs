@@ -29,9 +29,9 @@ const CACHE_KIB: i64 = 12_000;
 /// After a checkpoint the write-ahead log is cut to this, also if a long reader once let it grow.
 const WAL_BYTES_KEPT: i64 = 64 << 20;
 
-/// Files up to this size are checked whole at each start (some seconds on a cold disk), of larger ones the
-/// ledger.
-const CHECK_BYTES_MAX: u64 = 256 << 20;
+/// Files up to this size are checked whole at each start (about a second on a cold disk), of larger ones the
+/// ledger: a million addresses must not hold up the start.
+const CHECK_BYTES_MAX: u64 = 64 << 20;
 
 /// What is always checked: the books and the cursor that they hang on.
 const CHECKED_TABLES: [&str; 6] = ["meta", "chains", "headers", "deposits", "credits", "journal"];
