@@ -87,12 +87,15 @@ impl WriteTx<'_> {
         if self.is_listed_unchanged(at.chain, candidate)? {
             return Ok(());
         }
+        if let Some(tx) = self.find_tx(at.chain, &candidate.txid)?
+            && self.is_included(tx)?
+        {
+            // A list at our tip that holds what our chain holds contradicts itself.
+            return Ok(());
+        }
         let matched = self.matched(at.chain, candidate, next_height)?;
         if !matched.is_empty() {
             let recorded = self.record_tx(at, candidate, &matched)?;
-            if self.is_included(recorded.tx)? {
-                return Ok(());
-            }
             self.conn()
                 .prepare_cached(
                     "UPDATE txs SET is_listed = 1, absent_since = NULL, replaced_by = NULL WHERE id = ?1",
