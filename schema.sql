@@ -326,13 +326,13 @@ CREATE TABLE rescan_blocks (
 ) STRICT, WITHOUT ROWID;
 
 -- Re-anchoring asked for by an operator: the follower works it off once the node serves our hash at
--- `fork_height`.
+-- `fork_height`; it is void when the chain came in order by itself.
 CREATE TABLE reanchors (
     id          INTEGER PRIMARY KEY,
     chain       INTEGER NOT NULL REFERENCES chains (id),
     fork_height INTEGER NOT NULL,
     fork_hash   BLOB NOT NULL CHECK (length(fork_hash) = 32),
-    state       TEXT NOT NULL CHECK (state IN ('asked', 'done')),
+    state       TEXT NOT NULL CHECK (state IN ('asked', 'done', 'void')),
     reason      TEXT NOT NULL,
     asked_at    INTEGER NOT NULL,
     done_at     INTEGER

@@ -215,12 +215,12 @@ impl<S: ChainSource> Follower<S> {
         let Some(row) = self.anchored(&node).await? else {
             return Ok((node, Next::AtOnce));
         };
-        if self.reanchor().await? {
-            return Ok((node, Next::AtOnce));
-        }
         let tip = row
             .cursor
             .ok_or_else(|| StoreError::Contradiction("an anchored chain without cursor".into()))?;
+        if self.reanchor(&tip, &node).await? {
+            return Ok((node, Next::AtOnce));
+        }
         if self.follow_tip(&tip, &node).await? {
             return Ok((node, Next::AtOnce));
         }
@@ -235,11 +235,28 @@ impl<S: ChainSource> Follower<S> {
     }
 
     /// Works off a re-anchoring that an operator asked for, once the node serves our hash there.
-    async fn reanchor(&mut self) -> Result<bool, Trouble> {
+    async fn reanchor(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<bool, Trouble> {
         let key = self.key;
         let Some(asked) = self.store.read(move |tx| tx.asked_reanchor(key)).await? else {
             return Ok(false);
         };
+        let ours = self
+            .store
+            .read(move |tx| tx.header_at(key, asked.fork_height))
+            .await?;
+        let why = if ours.is_none_or(|ours| ours.header.hash != asked.fork_hash) {
+            Some("our chain has left that block by itself")
+        } else if node.hash == tip.header.hash || self.is_active(tip).await? {
+            Some("the node is on our branch")
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            self.store
+                .write(move |tx| tx.void_reanchor(key, &asked, why))
+                .await?;
+            return Ok(false);
+        }
         if self.source.hashes(asked.fork_height, 1).await?.first() != Some(&asked.fork_hash) {
             // Until it does, the chain goes on (or stays halted) as if nothing had been asked.
             return Ok(false);
@@ -251,6 +268,12 @@ impl<S: ChainSource> Follower<S> {
         self.last_list = None;
         self.reload_outpoints(None).await?;
         Ok(true)
+    }
+
+    /// Is a block of ours on the node's active chain?
+    async fn is_active(&self, held: &HeldHeader) -> Result<bool, Trouble> {
+        let info = self.source.header(held.header.hash).await?;
+        Ok(info.is_some_and(|info| info.is_active))
     }
 
     /// Brings our tip to the node's, as far as one round goes. True when there may be more.

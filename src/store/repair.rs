@@ -190,6 +190,20 @@ impl WriteTx<'_> {
         Ok(())
     }
 
+    /// Closes a re-anchoring that there is no reason for any more: nothing is undone for it.
+    pub fn void_reanchor(&mut self, chain: ChainKey, asked: &Reanchor, why: &str) -> Result<(), StoreError> {
+        let now = self.now_ms();
+        let closed = self.conn().execute(
+            "UPDATE reanchors SET state = 'void', done_at = ?2 WHERE id = ?1 AND state = 'asked'",
+            params![asked.id, now],
+        )?;
+        if closed == 1 {
+            let words = format!("not back to height {}: {why}", asked.fork_height);
+            self.audit_act(chain, "accept-reorg", &words, "daemon")?;
+        }
+        Ok(())
+    }
+
     /// Drops headers and inclusions above a header and says which transactions were there, with their block.
     fn drop_above(
         &mut self,
@@ -225,10 +239,20 @@ impl WriteTx<'_> {
         action: &str,
         words: &str,
     ) -> Result<(), StoreError> {
+        self.audit_act(chain, action, words, "operator")
+    }
+
+    fn audit_act(
+        &mut self,
+        chain: ChainKey,
+        action: &str,
+        words: &str,
+        actor: &str,
+    ) -> Result<(), StoreError> {
         let now = self.now_ms();
         self.conn().execute(
-            "INSERT INTO audit (at, chain, action, cause, actor) VALUES (?1, ?2, ?3, ?4, 'operator')",
-            params![now, chain.0, action, words],
+            "INSERT INTO audit (at, chain, action, cause, actor) VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![now, chain.0, action, words, actor],
         )?;
         Ok(())
     }
