@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod accept_reorg;
 mod address;
 mod bad_nodes;
 mod bitcoin_source;
@@ -33,6 +34,7 @@ mod config;
 mod demo;
 mod depths;
 mod harness;
+mod lists;
 mod mail;
 mod many_endpoints;
 mod mempools;

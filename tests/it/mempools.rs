@@ -2,54 +2,10 @@
 
 use crate::rig::{Rig, in_simulation};
 use crate::scripted::{Hook, Tx, World, script};
-use creditd::index::{Index, short};
-use creditd::rules::{CandidateOutput, CandidateTx, MempoolList};
-use creditd::store::{AddressKind, ListApplied, NewAddress};
-use std::sync::Arc;
+use creditd::store::{AddressKind, NewAddress};
 use std::time::Duration;
 
 const EVICT: Duration = Duration::from_secs(90);
-
-/// A list as a node gives it, read at the tip that it has now.
-fn listed(rig: &Rig, index: &Index, txs: &[&Arc<Tx>]) -> MempoolList {
-    let candidate = |tx: &&Arc<Tx>| CandidateTx {
-        txid: tx.txid,
-        is_coinbase: false,
-        inputs: tx.inputs.clone(),
-        outputs: (0..)
-            .zip(&tx.outputs)
-            .map(|(vout, out)| CandidateOutput {
-                vout,
-                script: out.script.clone(),
-                amount: creditd::rules::Amount::from_u64(out.amount),
-            })
-            .collect(),
-        ancestors: vec![],
-    };
-    MempoolList {
-        tip: rig.tip(),
-        version: index.version(),
-        listed: Arc::new(txs.iter().map(|tx| tx.txid).collect()),
-        txs: txs.iter().map(candidate).collect(),
-        is_complete: true,
-    }
-}
-
-async fn apply(rig: &Rig, list: MempoolList, poll: i64) -> ListApplied {
-    let (key, terms) = (rig.key, rig.settings.terms.clone());
-    rig.write(move |tx| tx.apply_mempool(key, &list, poll, true, &terms))
-        .await
-}
-
-fn index(rig: &Rig) -> Index {
-    let mut index = Index::default();
-    let version = rig.read(|tx| tx.list_version());
-    index.add_scripts(
-        rig.tables.rules().iter().map(|rule| short(&rule.script.0)),
-        version,
-    );
-    index
-}
 
 /// T1, bumped by T2, bumped by T3 on the same input: each is news for T1, and none is an illegal move.
 #[test]
@@ -132,10 +88,7 @@ fn two_replacers_do_not_take_turns() {
         let mut rig = Rig::new().await;
         let (to, elsewhere) = (rig.watch(1).await, script(900));
         rig.extend(1);
-        let (a, b) = {
-            let mut world = rig.chain.world();
-            (world.tree.coin(), world.tree.coin())
-        };
+        let (a, b) = (rig.coin(), rig.coin());
         let pay = rig.spend(&[a, b], &[(&to, 7)]);
         rig.send(&pay);
         rig.settle().await;
@@ -167,10 +120,7 @@ fn a_rival_replaces_every_payment_that_it_conflicts_with() {
         let mut rig = Rig::new().await;
         let (to, elsewhere) = (rig.watch(1).await, script(900));
         let start = rig.extend(1);
-        let (a, b, c) = {
-            let mut world = rig.chain.world();
-            (world.tree.coin(), world.tree.coin(), world.tree.coin())
-        };
+        let (a, b, c) = (rig.coin(), rig.coin(), rig.coin());
         // Each in a block of a branch of its own; a third branch has neither.
         let (one, two) = (rig.spend(&[a, b], &[(&to, 7)]), rig.spend(&[b, c], &[(&to, 8)]));
         let first = rig.mine_on(start, &[&two]);
@@ -288,45 +238,6 @@ fn a_clock_that_jumps_evicts_and_credits_nothing() {
     });
 }
 
-/// Lists with an old number, or read at another tip, are not applied: they would revive or evict.
-#[test]
-fn an_old_list_fed_again_changes_nothing() {
-    in_simulation(async {
-        let mut rig = Rig::new().await;
-        let to = rig.watch(1).await;
-        rig.extend(1);
-        let pay = rig.pay(&to, 5);
-        rig.send(&pay);
-        rig.settle().await;
-        let index = index(&rig);
-        let old = listed(&rig, &index, &[&pay]);
-        let number = rig.tables.count("SELECT mempool_poll FROM chains");
-        rig.evict(&pay);
-        rig.wait(EVICT).await;
-        assert_eq!(rig.tables.state(&pay.outpoint(0)), "evicted");
-        let before = rig.projection();
-        for poll in [number, number - 1, 0] {
-            assert_eq!(apply(&rig, old.clone(), poll).await, ListApplied::Outdated);
-        }
-        let newest = rig.tables.count("SELECT mempool_poll FROM chains");
-        assert_eq!(apply(&rig, old.clone(), newest).await, ListApplied::Outdated);
-        rig.extend(1);
-        rig.settle().await;
-        assert_eq!(
-            apply(&rig, old, i64::MAX).await,
-            ListApplied::Outdated,
-            "read at another tip"
-        );
-        let moved = |lines: Vec<String>| {
-            lines
-                .into_iter()
-                .filter(|l| l.starts_with("deposits"))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(moved(rig.projection()), moved(before));
-    });
-}
-
 /// The node's tip moves while it lists: the list belongs to neither tip.
 #[test]
 fn a_list_under_a_moving_tip_is_dropped() {
@@ -422,29 +333,6 @@ fn an_address_added_while_the_mempool_is_listed_is_seen() {
         rig.settle().await;
         assert_eq!(rig.tables.state(&pay.outpoint(0)), "seen");
         rig.compare();
-    });
-}
-
-/// A list with two transactions that spend one coin: no node gives such a list; whoever does starts no flood
-/// of events.
-#[test]
-fn a_list_that_contradicts_itself_writes_no_events_for_ever() {
-    in_simulation(async {
-        let mut rig = Rig::new().await;
-        let to = rig.watch(1).await;
-        rig.extend(1);
-        rig.settle().await;
-        let one = rig.pay(&to, 5);
-        let two = rig.replace(&one, &to, 6);
-        let index = index(&rig);
-        let number = rig.tables.count("SELECT mempool_poll FROM chains");
-        let mut counts = Vec::new();
-        for poll in 1..6 {
-            apply(&rig, listed(&rig, &index, &[&one, &two]), number + poll).await;
-            rig.check();
-            counts.push(rig.tables.events().len());
-        }
-        assert_eq!(counts[1], counts[4], "{counts:?}");
     });
 }
 

@@ -309,48 +309,6 @@ fn a_payment_in_the_block_that_replaced_the_tip_is_found() {
     });
 }
 
-/// Thirty blocks are lost under a window of twenty: halt, no effect, and the operator's word undoes exactly
-/// what is above the height that he names.
-#[test]
-fn a_reorg_past_the_window_halts_until_the_operator_accepts_it() {
-    in_simulation(async {
-        let mut rig = Rig::new().await;
-        let to = rig.watch(1).await;
-        let a = rig.extend(3);
-        let kept = rig.pay(&to, 1);
-        let kept_block = rig.mine(&[&kept]);
-        let (lost, moved) = (rig.pay(&to, 2), rig.pay(&to, 3));
-        rig.mine(&[&lost]);
-        rig.mine(&[&moved]);
-        let ours = rig.extend(30);
-        rig.settle().await;
-        let fork = rig.mine_on(kept_block, &[&moved]);
-        rig.go_to(rig.extend_on(fork, 40));
-        rig.evict(&lost);
-        let events = rig.tables.events();
-        rig.rounds(20).await;
-        assert!(rig.state().starts_with("reorg_too_deep"), "{}", rig.state());
-        assert_eq!(rig.cursor(), Some(ours));
-        let mut halted = events.clone();
-        halted.push("chain.halted".to_owned());
-        assert_eq!(rig.tables.events(), halted);
-        let key = rig.key;
-        rig.write(move |tx| tx.ask_reanchor(key, 4, "the network reorganised"))
-            .await;
-        rig.settle().await;
-        assert_eq!(rig.state(), "following");
-        assert_eq!(rig.tables.journal(&kept.outpoint(0)), ["credit"]);
-        assert_eq!(
-            rig.tables.journal(&lost.outpoint(0)),
-            ["credit", "reversal:orphaned"]
-        );
-        let last = rig.tables.journal(&moved.outpoint(0));
-        assert_eq!(last.last().unwrap(), "reinstatement");
-        rig.compare();
-        assert!(rig.is_on_chain(&a));
-    });
-}
-
 /// Down for long after a tip that was lost: one block leaves, four hundred come, in transactions of bounded
 /// size.
 #[test]

@@ -151,6 +151,11 @@ impl Rig {
         Database::open(&self.path, OpenMode::Write).unwrap()
     }
 
+    /// A coin from elsewhere.
+    pub fn coin(&self) -> Outpoint {
+        self.chain.world().tree.coin()
+    }
+
     /// A payment with a coin from elsewhere.
     pub fn pay(&self, to: &Script, amount: u64) -> Arc<Tx> {
         self.chain.world().tree.pay(vec![Out::new(to.clone(), amount)])
