@@ -12,6 +12,7 @@ mod bad_nodes;
 mod bitcoin_source;
 mod callback_dial;
 mod callback_order;
+mod callback_receivers;
 mod callback_urls;
 mod callbacks;
 mod cases_addresses;
