@@ -39,6 +39,7 @@ mod lists;
 mod mail;
 mod many_endpoints;
 mod mempools;
+mod monitoring;
 mod naive;
 mod operator;
 mod ops;
