@@ -177,6 +177,26 @@ fn a_credit_stands_when_its_transaction_moves_to_another_block() {
     });
 }
 
+/// A-P-C / A-B'-P'-D': not credited yet, so the merchant is told where it is now, once.
+#[test]
+fn an_uncredited_payment_that_moves_is_told_of_once() {
+    in_simulation(async {
+        let mut rig = Rig::new().await;
+        let to = rig.watch(1).await;
+        let a = rig.extend(2);
+        let pay = rig.pay(&to, 5);
+        rig.mine(&[&pay]);
+        rig.extend(1);
+        rig.settle().await;
+        let b = rig.extend_on(a, 1);
+        let p = rig.mine_on(b, &[&pay]);
+        rig.go_to(rig.extend_on(p, 1));
+        rig.settle().await;
+        assert_eq!(rig.tables.events(), ["deposit.confirming", "deposit.confirming"]);
+        rig.compare();
+    });
+}
+
 /// A-T1-C-D-E / A-T2-C'-D'-E'-F': one coin, paid to one address by two transactions.
 #[test]
 fn double_spend_by_reorg_to_the_same_address_is_paid_once() {
