@@ -4,6 +4,7 @@
 
 use crate::rig::{Rig, policy};
 use crate::scripted::{Block, Coinbase, Hook, Out, Tx, World, script};
+use crate::tables::DepositRow;
 use creditd::rules::policy::Policy;
 use creditd::rules::{BlockHash, Outpoint, Script};
 use creditd::store::{AddressKind, Backfill, NewAddress, WriteTx};
@@ -192,12 +193,12 @@ impl Player {
         let mut world = self.rig.chain.world();
         let mut inputs: Vec<Outpoint> = vec![];
         for _ in 0..=dice.roll(2) {
-            let coin = if dice.once_in(2) {
-                world.tree.coin()
-            } else {
-                let old = dice.pick(&self.txs).and_then(|tx| spendable(dice, tx));
-                old.unwrap_or_else(|| world.tree.coin())
-            };
+            // Mostly coin that was made a moment ago: there is still something to be spent.
+            let young = &self.txs[self.txs.len().saturating_sub(12)..];
+            let old = dice.pick(young).and_then(|tx| spendable(dice, tx));
+            let coin = old
+                .filter(|_| !dice.once_in(3))
+                .unwrap_or_else(|| world.tree.coin());
             if !inputs.contains(&coin) {
                 inputs.push(coin);
             }
@@ -446,11 +447,13 @@ impl Player {
     }
 
     async fn hold_or_release(&mut self, dice: &mut Dice) {
-        let ids: Vec<String> = self.rig.tables.deposits().into_values().map(|d| d.id).collect();
+        let deposits = self.rig.tables.deposits().into_values();
+        let is_hold = dice.once_in(2);
+        let fits = |d: &DepositRow| is_hold || d.held.is_some();
+        let ids: Vec<String> = deposits.filter(fits).map(|d| d.id).collect();
         let Some(id) = dice.pick(&ids).cloned() else {
             return;
         };
-        let is_hold = dice.once_in(2);
         // Refused where it cannot be; asked twice, for a repeat is no other act.
         for _ in 0..2 {
             let id = id.clone();
@@ -485,6 +488,9 @@ pub async fn add_early(rig: &Rig) {
 /// An output whose spending is known to be ours from the start, or nobody's.
 fn spendable(dice: &mut Dice, tx: &Tx) -> Option<Outpoint> {
     let late: BTreeSet<Script> = LATE.map(script).collect();
-    let vout = dice.roll(tx.outputs.len());
-    (!late.contains(&tx.outputs[vout].script)).then(|| tx.outpoint(vout as u64))
+    let known = (0..)
+        .zip(&tx.outputs)
+        .filter(|(_, out)| !late.contains(&out.script));
+    let known: Vec<u64> = known.map(|(vout, _)| vout).collect();
+    dice.pick(&known).map(|vout| tx.outpoint(*vout))
 }

@@ -62,6 +62,18 @@ impl Tables {
         self.rows("SELECT type FROM events ORDER BY seq", |row| row.get(0).unwrap())
     }
 
+    /// The kinds of what happened: events, origins, quiet moves.
+    pub fn kinds(&self) -> BTreeSet<String> {
+        let kinds = self.rows(
+            "SELECT type FROM events UNION SELECT origin FROM outputs \
+             UNION SELECT 'moved while credited' FROM audit WHERE from_state = 'credited' AND to_state = \
+             'credited' \
+             UNION SELECT 'spent' FROM outputs WHERE spent_height IS NOT NULL",
+            |row| row.get(0).unwrap(),
+        );
+        kinds.into_iter().collect()
+    }
+
     /// What everybody was told: types and subjects, which are derived from what they are about.
     pub fn event_ids(&self) -> Vec<String> {
         self.rows("SELECT type || ' ' || subject || ' ' || id FROM events", |row| {
