@@ -31,6 +31,10 @@ const CLOSE_MAX: Duration = Duration::from_millis(2_000);
 /// ... and what still hangs is left behind after this.
 const RUNTIME_MAX: Duration = Duration::from_millis(500);
 
+/// How often, and how far apart, a locked database is tried before another daemon is taken to run on it.
+const LOCKED_TRIES: u32 = 10;
+const LOCKED_AGAIN: Duration = Duration::from_millis(100);
+
 /// Between two tries to open a database that has no space or is being written to.
 const OPEN_AGAIN: Duration = Duration::from_secs(2);
 
@@ -115,6 +119,7 @@ async fn serve(config: &Config, clock: Clock) -> Result<(), DaemonError> {
 /// Opens the database, and waits for space or for another writer as long as it takes.
 async fn open(config: &Config, clock: Clock, manager: &mut Manager) -> Result<(Store, usize), DaemonError> {
     manager.waiting("opening the database");
+    let mut locked_tries = 0;
     loop {
         match Store::open(&config.database, clock).await {
             Ok((store, findings)) => {
@@ -122,6 +127,12 @@ async fn open(config: &Config, clock: Clock, manager: &mut Manager) -> Result<(S
                     tracing::warn!(database = %config.database.display(), "{finding}");
                 }
                 return Ok((store, findings.len()));
+            }
+            // A command that makes a missing database holds the lock for a moment, as a daemon would.
+            Err(StoreError::Locked { .. }) if locked_tries < LOCKED_TRIES => {
+                locked_tries += 1;
+                tracing::debug!("the database is locked; trying again");
+                clock.sleep(LOCKED_AGAIN).await;
             }
             Err(error) if error.is_passing() => {
                 let database = config.database.display();

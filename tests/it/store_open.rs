@@ -2,6 +2,10 @@
 
 use creditd::store::{Database, OpenMode, StoreError};
 
+use crate::common::daemon::{Daemon, Setup};
+use crate::common::stub::StubNode;
+use crate::common::wait::{PATIENCE, wait_until};
+
 #[test]
 fn a_new_file_opens_again_and_a_second_daemon_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -21,4 +25,22 @@ fn a_new_file_opens_again_and_a_second_daemon_is_refused() {
     assert_eq!(again.write(7, |tx| Ok(tx.now_ms())).unwrap(), 7);
     drop(again);
     Database::open(&path, OpenMode::ReadOnly).unwrap();
+}
+
+/// A command makes the database while the daemon starts: the daemon waits a moment instead of ending.
+#[test]
+fn a_lock_that_is_let_go_at_once_does_not_end_the_daemon() {
+    let stub = StubNode::alone();
+    let mut daemon = Daemon::prepare(&Setup::for_stub(&stub));
+    let made = Database::open(&daemon.database(), OpenMode::Daemon).unwrap();
+    daemon.start_again();
+    let logged = |daemon: &Daemon, words: &str| daemon.log().contains(words).then_some(());
+    wait_until("the daemon to meet the lock", PATIENCE, || {
+        logged(&daemon, "the database is locked")
+    });
+    drop(made);
+    wait_until("the daemon to be ready", PATIENCE, || {
+        logged(&daemon, "creditd is ready")
+    });
+    daemon.stop();
 }
