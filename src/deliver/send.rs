@@ -14,6 +14,14 @@ pub(super) async fn attempt<D: Dial>(dial: &D, clock: Clock, timeout: Duration, 
         Ok(reply) => (judge(&reply), reply.body.to_vec()),
         Err(why) => (Outcome::Unanswered { why }, Vec::new()),
     };
+    let told = match &outcome {
+        Outcome::Delivered { status } => format!("delivered ({status})"),
+        Outcome::Gone => "refused for good (410)".to_owned(),
+        Outcome::Refused { status, .. } => format!("refused ({status})"),
+        Outcome::Unanswered { why } => why.clone(),
+    };
+    let (event, endpoint, attempt) = (&message.event, &message.endpoint, message.attempt);
+    tracing::debug!(%event, %endpoint, attempt, "attempt {attempt} of {event} at {endpoint}: {told}");
     Attempt {
         delivery: message.delivery,
         number: message.attempt,

@@ -100,9 +100,10 @@ impl<S: ChainSource> Follower<S> {
                 reason,
             });
         }
+        let (alias, depth) = (&self.settings.chain.alias, tip.height - fork_height);
         tracing::warn!(
-            chain = %self.settings.chain.alias, fork_height, depth = tip.height - fork_height,
-            "reorg: {} blocks above height {fork_height} leave the best chain", tip.height - fork_height
+            chain = %alias, fork_height, depth,
+            "{alias}: reorg: {depth} blocks above height {fork_height} leave the best chain"
         );
         let connects = blocks.len() as u64;
         let step = self.step_of(*tip, Some(fork_height), blocks, node);
@@ -149,9 +150,14 @@ impl<S: ChainSource> Follower<S> {
         if connects > 0 {
             let (alias, height) = (&self.settings.chain.alias, tip.height);
             let hash = tip.header.hash;
-            tracing::debug!(chain = %alias, height, credited, "connected up to block {hash} at height \
+            tracing::debug!(chain = %alias, height, "{alias}: connected up to block {hash} at height \
              {height}");
             self.listed_at = None;
+        }
+        if credited > 0 {
+            let (alias, height) = (&self.settings.chain.alias, tip.height);
+            tracing::info!(chain = %alias, height, credited, "{alias}: credited {credited} deposits at \
+             height {height}");
         }
         outpoints
             .iter()

@@ -26,7 +26,7 @@ impl<S: ChainSource> Follower<S> {
         if self.rescan_waits_for != waits_for {
             let alias = &self.settings.chain.alias;
             match waits_for.is_empty() {
-                true => tracing::info!(chain = %alias, "the rescan goes on"),
+                true => tracing::info!(chain = %alias, "{alias}: the rescan goes on"),
                 false => tracing::warn!(chain = %alias, "{alias}: {waits_for}"),
             }
             self.rescan_waits_for = waits_for;
@@ -67,7 +67,8 @@ impl<S: ChainSource> Follower<S> {
         match stepping.await? {
             Rescanned::Going => Ok(true),
             Rescanned::Done => {
-                tracing::info!(chain = %self.settings.chain.alias, "the rescan is done");
+                let alias = &self.settings.chain.alias;
+                tracing::info!(chain = %alias, "{alias}: the rescan is done");
                 Ok(true)
             }
             // Another branch, or a race with a reorg: the tip first, then the stretch again.

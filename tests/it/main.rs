@@ -55,6 +55,7 @@ mod sample;
 mod sandbox;
 mod schema;
 mod scripted;
+mod secrets;
 mod service;
 mod store_open;
 mod stub;

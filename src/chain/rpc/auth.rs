@@ -28,6 +28,9 @@ pub(super) struct Credentials {
     header: Mutex<Option<String>>,
 }
 
+/// Shorter secrets are found in too much that is none.
+const SECRET_BYTES_MIN: usize = 8;
+
 impl Credentials {
     pub(super) fn new(auth: Auth) -> Credentials {
         Credentials {
@@ -63,6 +66,24 @@ impl Credentials {
                 format!("user {user} with the password of {}", password_file.display())
             }
         }
+    }
+
+    /// True where a text holds our secret, plain or as it is sent.
+    pub(super) fn are_in(&self, text: &[u8]) -> bool {
+        let held = self.header.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(sent) = held.as_deref().and_then(|header| header.strip_prefix("Basic ")) else {
+            return false;
+        };
+        let pair = STANDARD.decode(sent).unwrap_or_default();
+        let user = pair
+            .iter()
+            .position(|byte| *byte == b':')
+            .map_or(0, |colon| colon + 1);
+        let secret = pair.get(user..).unwrap_or_default();
+        let holds = |secret: &[u8]| {
+            secret.len() >= SECRET_BYTES_MIN && text.windows(secret.len()).any(|part| part == secret)
+        };
+        holds(sent.as_bytes()) || holds(secret)
     }
 
     fn read(&self) -> Result<Option<String>, RpcError> {

@@ -100,7 +100,37 @@ fn secret_fault(error: &std::io::Error) -> String {
     }
 }
 
+/// In the place of a text that must not be shown.
+const NOT_SHOWN: &str = "(not shown: it repeats our credentials)";
+
 impl RpcError {
+    /// The same without anything that the node wrote.
+    fn without_text(self) -> RpcError {
+        let hidden = || NOT_SHOWN.to_owned();
+        match self {
+            RpcError::WarmingUp(_) => RpcError::WarmingUp(hidden()),
+            RpcError::Node { code, .. } => RpcError::Node {
+                code,
+                message: hidden(),
+            },
+            RpcError::Http { status, .. } => RpcError::Http {
+                status,
+                text: hidden(),
+            },
+            RpcError::Broken(_) => RpcError::Broken(hidden()),
+            RpcError::Decode { method, software, .. } => RpcError::Decode {
+                method,
+                field: "it".to_owned(),
+                software,
+                why: hidden(),
+            },
+            RpcError::Dial(_)
+            | RpcError::SecretFile { .. }
+            | RpcError::Unauthorized { .. }
+            | RpcError::Forbidden => self,
+        }
+    }
+
     /// The same for the follower: wait and ask again.
     pub fn into_source(self, doing: impl Into<String>) -> SourceError {
         let why = self.to_string();
@@ -176,8 +206,10 @@ impl<D: Dial> RpcClient<D> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let question = envelope::question(method, &params, id).to_string();
         let reply = self.post(question, limits).await?;
-        let result = self.drop_connection_if_broken(envelope::single(&reply, id))?;
-        self.decode(method, result)
+        let answer = self.drop_connection_if_broken(envelope::single(&reply, id));
+        answer
+            .and_then(|result| self.decode(method, result))
+            .map_err(|error| self.keep_secret(error, &reply))
     }
 
     /// Calls `method` once for each entry of `params` in one exchange. The answers stand in the order of the
@@ -196,10 +228,12 @@ impl<D: Dial> RpcClient<D> {
             return Ok(Vec::new());
         }
         let reply = self.post(questions, limits).await?;
-        let results = self.drop_connection_if_broken(envelope::batch(&reply, first_id, count))?;
+        let answers = self.drop_connection_if_broken(envelope::batch(&reply, first_id, count));
+        let results = answers.map_err(|error| self.keep_secret(error, &reply))?;
         let decode = |result| {
             self.drop_connection_if_broken(result)
                 .and_then(|raw| self.decode(method, raw))
+                .map_err(|error| self.keep_secret(error, &reply))
         };
         Ok(results.into_iter().map(decode).collect())
     }
@@ -289,6 +323,15 @@ impl<D: Dial> RpcClient<D> {
             self.dial.reset();
         }
         outcome
+    }
+
+    /// Errors quote what came, and a node, or a proxy before it, may send back what we sent.
+    fn keep_secret(&self, error: RpcError, reply: &HttpReply) -> RpcError {
+        if self.credentials.are_in(&reply.body) {
+            error.without_text()
+        } else {
+            error
+        }
     }
 
     fn decode<T: DeserializeOwned>(&self, method: &'static str, result: &RawValue) -> Result<T, RpcError> {
