@@ -215,6 +215,12 @@ const QUERIES: &[(Invariant, &str)] = &[
          FROM outputs o JOIN txs t ON t.id = o.tx JOIN chains c ON c.id = t.chain \
          WHERE o.spent_height > c.cursor_height OR (o.spent_height IS NOT NULL AND o.spent_by IS NULL)",
     ),
+    (
+        Invariant::I10OneEvent,
+        "SELECT p.ep_id, 'it is sent event ' || e.id || ', which is not for its owner' FROM deliveries d \
+         JOIN events e ON e.seq = d.event JOIN endpoints p ON p.id = d.endpoint \
+         WHERE p.merchant IS NOT e.merchant OR d.subject <> e.subject",
+    ),
 ];
 
 impl ReadTx<'_> {

@@ -3,6 +3,7 @@
 //! last move left it.
 
 use super::checks::Violation;
+use super::endpoints::covers;
 use super::{ReadTx, StoreError};
 use crate::rules::chain_state::ChainState;
 use crate::rules::invariants::Invariant;
@@ -155,6 +156,7 @@ impl ReadTx<'_> {
             self.check_deposit(&standing(row)?, found)?;
         }
         self.check_chain_events(found)?;
+        self.check_deliveries(found)?;
         self.check_strays(found)
     }
 
@@ -289,6 +291,33 @@ impl ReadTx<'_> {
         Ok(())
     }
 
+    /// Everything that an endpoint asked for and that happened since it was added is on its way to it, or
+    /// was.
+    fn check_deliveries(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
+        let mut endpoints = self
+            .conn()
+            .prepare_cached("SELECT id, ep_id, merchant, types, created_at FROM endpoints")?;
+        let mut events = self.conn().prepare_cached(
+            "SELECT type, id FROM events e WHERE merchant IS ?2 AND at > ?3 AND subject NOT LIKE \
+             'endpoint:%' \
+             AND NOT EXISTS (SELECT 1 FROM deliveries WHERE event = e.seq AND endpoint = ?1)",
+        )?;
+        let mut rows = endpoints.query([])?;
+        while let Some(row) = rows.next()? {
+            let (key, merchant): (i64, Option<i64>) = (row.get(0)?, row.get(2)?);
+            let (id, types): (String, String) = (row.get(1)?, row.get(3)?);
+            let mut missed = events.query(params![key, merchant, row.get::<_, i64>(4)?])?;
+            while let Some(event) = missed.next()? {
+                let (kind, event): (String, String) = (event.get(0)?, event.get(1)?);
+                if covers(&types, &kind) {
+                    let what = format!("event {event} ({kind}) was never queued for it");
+                    found.push(violation(Invariant::I10OneEvent, &id, what));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Rows of a history without the fact that they are about.
     fn check_strays(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
         let strays = [
@@ -297,7 +326,8 @@ impl ReadTx<'_> {
                 "SELECT e.subject, 'event ' || e.sequence || ' is about nothing that there is' FROM events e \
                  WHERE NOT EXISTS (SELECT 1 FROM deposits WHERE dep_id = e.subject) \
                  AND NOT EXISTS (SELECT 1 FROM credits WHERE id = e.subject) \
-                 AND NOT EXISTS (SELECT 1 FROM chains WHERE 'chain:' || caip = e.subject)",
+                 AND NOT EXISTS (SELECT 1 FROM chains WHERE 'chain:' || caip = e.subject) \
+                 AND NOT EXISTS (SELECT 1 FROM endpoints WHERE 'endpoint:' || ep_id = e.subject)",
             ),
             (
                 Invariant::I8AllowedEdges,

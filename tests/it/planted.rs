@@ -177,6 +177,8 @@ const PLANTED: &[(&str, Invariant)] = &[
 async fn filled() -> Rig {
     let mut rig = Rig::new().await;
     let to = rig.watch(1).await;
+    rig.listen(Some("shop"), "deposit.* credit.created").await;
+    rig.listen(Some("other"), "*").await;
     rig.add(creditd::store::AddressKind::Watch, 2, "other", "ignore")
         .await;
     let (one, two) = (rig.pay(&to, 5), rig.pay(&to, 8));

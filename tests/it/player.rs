@@ -478,8 +478,11 @@ impl Player {
     }
 }
 
-/// The early rules, in one order: two databases with them are comparable.
+/// The early rules, in one order: two databases with them are comparable. And somebody who listens.
 pub async fn add_early(rig: &Rig) {
+    rig.listen(Some("shop"), "*").await;
+    rig.listen(Some("club"), "credit.* deposit.held").await;
+    rig.listen(None, "*").await;
     for (number, kind, merchant, internal) in EARLY {
         rig.add(kind, number, merchant, internal).await;
     }

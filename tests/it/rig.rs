@@ -12,6 +12,7 @@ use creditd::store::{
     AddressKind, ChainKey, Database, LedgerSnapshot, NewAddress, NewChain, OpenMode, ReadTx, Store,
     StoreError, Terms, WriteTx,
 };
+use creditd::webhook::Key;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+const KEY: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 const EPOCH_MS: i64 = 1_700_000_000_000;
 
 /// A policy from (below, confirmations) and the confirmations of every larger sum.
@@ -140,6 +142,13 @@ impl Rig {
 
     pub async fn watch(&self, number: u32) -> Script {
         self.add(AddressKind::Watch, number, "shop", "ignore").await
+    }
+
+    /// Adds an endpoint, to which nobody ever sends anything.
+    pub async fn listen(&self, merchant: Option<&'static str>, types: &'static str) {
+        let key = Key::parse(KEY).unwrap();
+        self.write(move |tx| tx.add_endpoint(merchant, "https://example.com/", types, &key))
+            .await;
     }
 
     pub fn path(&self) -> &Path {
