@@ -34,6 +34,7 @@ mod cli_watch;
 mod config;
 mod demo;
 mod depths;
+mod full_disk;
 mod harness;
 mod lists;
 mod mail;

@@ -1,0 +1,49 @@
+/* Loaded before the C library: while the file $FULL_DISK_FLAG exists, no file below $FULL_DISK_FOLDER grows. What
+   is there may be written over, as on a real disk that is full. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int refuses(int fd, off_t end) {
+    const char *flag = getenv("FULL_DISK_FLAG"), *folder = getenv("FULL_DISK_FOLDER");
+    char link[64], path[4096];
+    struct stat file;
+    ssize_t length;
+    if (!flag || !folder || access(flag, F_OK) != 0) return 0;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    length = readlink(link, path, sizeof path - 1);
+    if (length < 0) return 0;
+    path[length] = 0;
+    return strncmp(path, folder, strlen(folder)) == 0 && fstat(fd, &file) == 0 && S_ISREG(file.st_mode)
+        && end > file.st_size;
+}
+
+ssize_t write(int fd, const void *bytes, size_t count) {
+    static ssize_t (*real)(int, const void *, size_t);
+    if (!real) real = (ssize_t (*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
+    off_t at = lseek(fd, 0, SEEK_CUR);
+    if (at >= 0 && refuses(fd, at + (off_t)count)) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return real(fd, bytes, count);
+}
+
+ssize_t pwrite64(int fd, const void *bytes, size_t count, off64_t at) {
+    static ssize_t (*real)(int, const void *, size_t, off64_t);
+    if (!real) real = (ssize_t (*)(int, const void *, size_t, off64_t))dlsym(RTLD_NEXT, "pwrite64");
+    if (refuses(fd, at + (off_t)count)) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return real(fd, bytes, count, at);
+}
+
+ssize_t pwrite(int fd, const void *bytes, size_t count, off_t at) {
+    return pwrite64(fd, bytes, count, at);
+}

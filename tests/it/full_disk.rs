@@ -1,0 +1,125 @@
+//! A disk that is full under the real daemon: nothing ends, nothing is lost, and all goes on once there is
+//! space.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::common::asks::{D1, script, wait_polls};
+use crate::common::daemon::{Daemon, Setup};
+use crate::common::fake_chain::{FakeNode, coin, tx};
+use crate::common::metrics::Scrape;
+use crate::common::service_manager::ServiceManager;
+use crate::common::wait::{PATIENCE, wait_until};
+
+/// A disk that fills up when told.
+struct Disk {
+    dir: TempDir,
+}
+
+impl Disk {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/full_disk.c");
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .arg(dir.path().join("full_disk.so"))
+            .args([source, "-ldl"])
+            .status();
+        assert!(built.unwrap().success());
+        Self { dir }
+    }
+
+    fn flag(&self) -> PathBuf {
+        self.dir.path().join("full")
+    }
+
+    fn fill(&self) {
+        std::fs::write(self.flag(), "").unwrap();
+    }
+
+    fn free(&self) {
+        std::fs::remove_file(self.flag()).unwrap();
+    }
+
+    /// Puts a daemon's folder on the disk.
+    fn carry(&self, daemon: &mut Daemon, mut environment: Vec<(String, String)>) {
+        let library = self.dir.path().join("full_disk.so");
+        let folder = daemon.folder().to_owned();
+        for (name, path) in [
+            ("LD_PRELOAD", library),
+            ("FULL_DISK_FLAG", self.flag()),
+            ("FULL_DISK_FOLDER", folder.join("creditd.db")),
+        ] {
+            environment.push((name.to_owned(), path.display().to_string()));
+        }
+        daemon.set_environment(environment);
+    }
+}
+
+#[track_caller]
+fn wait_btc(daemon: &Daemon, state: &str) {
+    wait_until(&format!("btc is {state}"), PATIENCE, || {
+        let told: Value = serde_json::from_str(&daemon.ops("/readyz").1).ok()?;
+        (told["chains"][0]["state"] == state).then_some(())
+    });
+}
+
+#[test]
+fn a_full_disk_is_a_named_state_that_ends_by_itself() {
+    let (disk, manager, node) = (Disk::new(), ServiceManager::new(), FakeNode::regtest(3));
+    let watchdog = Duration::from_secs(4);
+    let mut daemon = Daemon::prepare(&Setup {
+        ops_listen: "127.0.0.1:0".to_owned(),
+        ..Setup::for_stub(&node.stub)
+    });
+    disk.carry(&mut daemon, manager.environment(watchdog));
+    daemon.watch(D1);
+    daemon.start_again();
+    daemon.wait_height(3);
+
+    disk.fill();
+    let paid = tx(&[coin(1)], &[(script(D1), 1_000_000)]);
+    let txid = paid.compute_txid().to_string();
+    node.mine(vec![paid]);
+    node.mine(Vec::new());
+    node.mine(Vec::new());
+    wait_btc(&daemon, "disk_full");
+    assert_eq!(daemon.ops("/readyz").0, 503);
+    assert_eq!(daemon.ops("/healthz").0, 200, "it waits, which is no illness");
+    let scrape = Scrape::parse(&daemon.ops("/metrics").1);
+    assert_eq!(
+        scrape.value("creditd_chain_state", &[("chain", "btc"), ("state", "disk_full")]),
+        1.0
+    );
+    assert_eq!(scrape.value("creditd_database_up", &[]), 1.0, "reading goes on");
+    let polls = node.stub.count("getblockchaininfo");
+    wait_polls(&node.stub, 3);
+    assert!(node.stub.count("getblockchaininfo") > polls && daemon.is_running());
+    assert!(manager.silence() < watchdog, "{}", manager.status());
+    assert_eq!(daemon.credits().len(), 0);
+
+    disk.free();
+    daemon.wait_deposit(&txid, 0, "credited");
+    wait_btc(&daemon, "following");
+    assert_eq!(daemon.net_sum(), 1_000_000);
+    daemon.assert_sound();
+
+    // At the start too: it waits, unready, and goes on by itself.
+    daemon.stop();
+    disk.fill();
+    daemon.start_again();
+    manager.wait_told("STATUS=waiting to open the database: the disk is full", PATIENCE);
+    assert_eq!(manager.count("READY=1"), 1, "that of the first start");
+    assert!(daemon.is_running());
+    disk.free();
+    wait_until("it is ready", PATIENCE, || {
+        (manager.count("READY=1") == 2).then_some(())
+    });
+    node.mine(Vec::new());
+    daemon.wait_height(7);
+    daemon.stop();
+}
