@@ -434,6 +434,38 @@ fn a_rescan_never_applies_what_a_reorg_took() {
     });
 }
 
+/// Blocks that a rescan has passed are lost before it is done: it steps back, and comes to its end.
+#[test]
+fn a_rescan_comes_to_its_end_over_a_reorg_below_it() {
+    in_simulation(async {
+        let mut rig = Rig::new().await;
+        let late = script(7);
+        let (kept, moved) = (rig.pay(&late, 5), rig.pay(&late, 6));
+        rig.mine(&[&kept]);
+        let fork = rig.extend(58);
+        rig.mine(&[&moved]);
+        rig.extend(12);
+        rig.settle().await;
+        rig.watch(7).await;
+        let key = rig.key;
+        rig.write(move |tx| tx.ask_rescan(key, 1, &Backfill::All, "test"))
+            .await;
+        rig.round().await;
+        assert_eq!(
+            rig.tables.count("SELECT next_height FROM rescans"),
+            65,
+            "a slice is read"
+        );
+        let theirs = rig.extend_on(fork, 3);
+        let theirs = rig.mine_on(theirs, &[&moved]);
+        rig.go_to(rig.extend_on(theirs, 12));
+        rig.settle().await;
+        assert_eq!(rig.tables.journal(&kept.outpoint(0)), ["credit"]);
+        assert_eq!(rig.tables.journal(&moved.outpoint(0)), ["credit"]);
+        rig.compare();
+    });
+}
+
 /// A rescan far below the window stages what it finds; a restart in between forgets nothing of it.
 #[test]
 fn a_rescan_below_the_window_survives_restarts() {
