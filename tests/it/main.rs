@@ -42,6 +42,7 @@ mod many_endpoints;
 mod mempools;
 mod monitoring;
 mod naive;
+mod operations;
 mod operator;
 mod ops;
 mod planted;
