@@ -172,6 +172,15 @@ const PLANTED: &[(&str, Invariant)] = &[
         "UPDATE deposits SET dep_id = 'dep_1' WHERE state = 'seen'",
         Invariant::I10OneEvent,
     ),
+    (
+        "UPDATE tallies SET count = count + 1 WHERE subject = 'deposits' AND kind = 'seen'",
+        Invariant::I20Recomputed,
+    ),
+    (
+        "DELETE FROM tallies WHERE subject = 'journal'",
+        Invariant::I20Recomputed,
+    ),
+    ("DELETE FROM deliveries WHERE id = 1", Invariant::I20Recomputed),
 ];
 
 async fn filled() -> Rig {
