@@ -6,6 +6,21 @@ use super::super::codec::{int, uint};
 use super::super::{ReadTx, StoreError, WriteTx};
 use rusqlite::params;
 
+const EVENTS: &str = "SELECT max(seq) FROM events";
+const TALLIES: &str = "SELECT kind, count FROM tallies WHERE subject = ?1 AND chain = ?2 ORDER BY kind";
+const NEXT_DUE: &str = "SELECT min(due_height) FROM deposits \
+     WHERE chain = ?1 AND state = 'confirming' AND held_reason IS NULL";
+const HELD: &str = "SELECT count(*) FROM deposits WHERE chain = ?1 AND held_reason IS NOT NULL";
+const RESCANS: &str = "SELECT count(*) FROM rescans WHERE chain = ?1 AND state = 'running'";
+const TIME: &str =
+    "SELECT time_secs FROM headers WHERE chain = ?1 AND height <= ?2 ORDER BY height DESC LIMIT 1";
+/// The one that reads a whole table: there are as many rows as endpoints, and two look-ups for each.
+const ENDPOINTS: &str = "SELECT iif(e.paused_reason IS NOT NULL, 2, e.failures > 0), \
+     (SELECT at FROM events WHERE seq = (SELECT min(event) FROM deliveries d \
+      WHERE d.endpoint = e.id AND d.state IN ('waiting', 'leased'))), \
+     (SELECT min(next_at) FROM deliveries d WHERE d.endpoint = e.id AND d.state = 'waiting') \
+     FROM endpoints e";
+
 /// Everything about the database as a whole, and each chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Readings {
@@ -66,7 +81,7 @@ impl ReadTx<'_> {
     /// Those of the database.
     pub fn readings(&self) -> Result<Readings, StoreError> {
         let chains = self.chains()?.into_iter().map(|chain| self.chain_readings(chain));
-        let events = one::<Option<i64>>(self.conn(), "SELECT max(seq) FROM events", [])?;
+        let events = one::<Option<i64>>(self.conn(), EVENTS, [])?;
         Ok(Readings {
             generation: uint(self.generation()?)?,
             chains: chains.collect::<Result<_, _>>()?,
@@ -86,23 +101,17 @@ impl ReadTx<'_> {
             .filter_map(|(depth, count)| Some((depth.parse().ok()?, count)))
             .collect();
         reorgs.sort_unstable();
-        let next_due_height: Option<i64> = one::<Option<i64>>(
-            self.conn(),
-            "SELECT min(due_height) FROM deposits \
-             WHERE chain = ?1 AND state = 'confirming' AND held_reason IS NULL",
-            [key.0],
-        )?
-        .flatten();
+        let next_due_height = one::<Option<i64>>(self.conn(), NEXT_DUE, [key.0])?.flatten();
         Ok(ChainReadings {
             deposits: self.tallied("deposits", Some(key))?,
-            held: count("SELECT count(*) FROM deposits WHERE chain = ?1 AND held_reason IS NOT NULL")?,
+            held: count(HELD)?,
             journal: self.tallied("journal", Some(key))?,
             duplicates: self
                 .tallied("duplicates", Some(key))?
                 .first()
                 .map_or(0, |(_, count)| *count),
             reorgs,
-            rescans: count("SELECT count(*) FROM rescans WHERE chain = ?1 AND state = 'running'")?,
+            rescans: count(RESCANS)?,
             next_due_height: next_due_height.map(uint).transpose()?,
             next_due_time_secs: match next_due_height {
                 Some(height) => self.time_at_or_below(key, height)?,
@@ -113,18 +122,12 @@ impl ReadTx<'_> {
     }
 
     fn time_at_or_below(&self, chain: ChainKey, height: i64) -> Result<Option<u64>, StoreError> {
-        let time = one::<i64>(
-            self.conn(),
-            "SELECT time_secs FROM headers WHERE chain = ?1 AND height <= ?2 ORDER BY height DESC LIMIT 1",
-            params![chain.0, height],
-        )?;
+        let time = one::<i64>(self.conn(), TIME, params![chain.0, height])?;
         time.map(uint).transpose()
     }
 
     fn tallied(&self, subject: &str, chain: Option<ChainKey>) -> Result<Vec<(String, u64)>, StoreError> {
-        let mut statement = self.conn().prepare_cached(
-            "SELECT kind, count FROM tallies WHERE subject = ?1 AND chain = ?2 ORDER BY kind",
-        )?;
+        let mut statement = self.conn().prepare_cached(TALLIES)?;
         let mut rows = statement.query(params![subject, chain.map_or(0, |key| key.0)])?;
         let mut counts = Vec::new();
         while let Some(row) = rows.next()? {
@@ -138,13 +141,7 @@ impl ReadTx<'_> {
             state,
             ..EndpointReadings::default()
         });
-        let mut statement = self.conn().prepare_cached(
-            "SELECT iif(e.paused_reason IS NOT NULL, 2, e.failures > 0), \
-             (SELECT at FROM events WHERE seq = (SELECT min(event) FROM deliveries d \
-              WHERE d.endpoint = e.id AND d.state IN ('waiting', 'leased'))), \
-             (SELECT min(next_at) FROM deliveries d WHERE d.endpoint = e.id AND d.state = 'waiting') \
-             FROM endpoints e",
-        )?;
+        let mut statement = self.conn().prepare_cached(ENDPOINTS)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let place: u8 = row.get(0)?;
@@ -173,5 +170,28 @@ impl WriteTx<'_> {
             )?
             .execute(params![chain.0, int(depth)?.to_string()])?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A scrape must not become slower with every payment.
+    #[test]
+    fn no_reading_walks_through_a_table_that_grows() {
+        let conn = rusqlite::Connection::open_in_memory().unwrap();
+        conn.execute_batch(include_str!("../../../schema.sql")).unwrap();
+        let mut scans = Vec::new();
+        for sql in [EVENTS, TALLIES, NEXT_DUE, HELD, RESCANS, TIME, ENDPOINTS] {
+            let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            let nulls = vec![rusqlite::types::Null; statement.parameter_count()];
+            let steps = statement
+                .query_map(rusqlite::params_from_iter(nulls), |row| row.get(3))
+                .unwrap();
+            let steps: Vec<String> = steps.map(Result::unwrap).collect();
+            scans.extend(steps.into_iter().filter(|step| step.starts_with("SCAN")));
+        }
+        assert_eq!(scans, ["SCAN e"]);
     }
 }
