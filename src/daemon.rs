@@ -166,13 +166,16 @@ async fn run_parts(
     for chain in &config.bitcoin {
         followed.push(follow(chain, clock, store, &mut parts)?);
     }
-    deliver(config, clock, store, &mut parts)?;
+    let delivering = deliver(config, clock, store, &mut parts)?;
     let ops = serve_ops(config, clock, store, (&followed, findings), &mut parts).await?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), database = %config.database.display(),
         chains = config.bitcoin.len(), ops = %ops, "creditd is ready"
     );
     manager.ready(&followed);
+    let of = |followed: &Followed| (format!("follower of {}", followed.alias), followed.pulse.clone());
+    let mut vital: Vec<_> = followed.iter().map(of).collect();
+    vital.push(("sender of callbacks".to_owned(), delivering));
     let ended = tokio::select! { biased;
         () = signals.stop() => Ok(()),
         fault = store.failed() => Err(DaemonError::Fault(fault.error())),
@@ -181,7 +184,7 @@ async fn run_parts(
             // A panic has aborted the process before it gets here.
             Err(_) => Ok(()),
         },
-        never = manager.attend(store, &followed) => match never {},
+        never = manager.attend(store, vital, &followed) => match never {},
     };
     manager.stopping();
     // One that is stuck in a call of the system is left behind.
@@ -217,13 +220,14 @@ fn follow(
     })
 }
 
-/// Starts sending callbacks. What is on its way at a stop is sent again at the next start.
+/// Starts sending callbacks, and returns the pulse of that. What is on its way at a stop is sent again at the
+/// next start.
 fn deliver(
     config: &Config,
     clock: Clock,
     store: &Store,
     parts: &mut JoinSet<Result<(), DaemonError>>,
-) -> Result<(), DaemonError> {
+) -> Result<Pulse, DaemonError> {
     let callbacks = &config.callbacks;
     let dial = GuardedDial::new(
         callbacks.policy.clone(),
@@ -236,16 +240,14 @@ fn deliver(
         order_patience: callbacks.order_patience,
         in_flight_max: callbacks.concurrency,
     };
-    let store = store.clone();
+    let (store, pulse) = (store.clone(), Pulse::default());
+    let felt = pulse.clone();
     parts.spawn(async move {
-        let deliverer = Deliverer::open(store, clock, dial, settings).await;
-        deliverer
-            .map_err(DaemonError::Deliver)?
-            .run()
-            .await
-            .map_err(DaemonError::Deliver)
+        let opened = Deliverer::open(store, clock, dial, settings).await;
+        let deliverer = opened.map_err(DaemonError::Deliver)?.with_pulse(felt);
+        deliverer.run().await.map_err(DaemonError::Deliver)
     });
-    Ok(())
+    Ok(pulse)
 }
 
 /// Starts the listener for operators, and says where it is.

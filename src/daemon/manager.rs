@@ -2,7 +2,7 @@
 //! daemon has one. Outside of systemd there is nobody to tell, and the same is only logged.
 
 use crate::clock::Clock;
-use crate::ops::{Ailment, Followed, Vitals};
+use crate::ops::{Ailment, Followed, Part, Vitals};
 use crate::store::Store;
 use sd_notify::NotifyState;
 use std::convert::Infallible;
@@ -54,9 +54,14 @@ impl Manager {
     }
 
     /// Gives signs of life for ever, as long as there is life.
-    pub(super) async fn attend(&mut self, store: &Store, followed: &[Followed]) -> Infallible {
+    pub(super) async fn attend(
+        &mut self,
+        store: &Store,
+        parts: Vec<Part>,
+        followed: &[Followed],
+    ) -> Infallible {
         let overdue_max = self.watchdog.unwrap_or(OVERDUE_MAX);
-        let mut vitals = Vitals::new(store.clone(), self.clock, followed.to_vec(), overdue_max);
+        let mut vitals = Vitals::new(store.clone(), self.clock, parts, overdue_max);
         // systemd asks for one at least every half of the time.
         let pause = self
             .watchdog

@@ -6,6 +6,7 @@ mod send;
 
 use crate::clock::{Clock, millis};
 use crate::egress::Dial;
+use crate::pulse::Pulse;
 use crate::store::{Attempt, Leased, Room, Share, Store, StoreError, WriteTx};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +43,7 @@ pub struct Deliverer<D: Dial> {
     extras: usize,
     /// The endpoint whose turn was last.
     turn: i64,
+    pulse: Pulse,
 }
 
 impl<D: Dial> Deliverer<D> {
@@ -66,7 +68,15 @@ impl<D: Dial> Deliverer<D> {
             suspects: 0,
             extras: 0,
             turn: 0,
+            pulse: Pulse::default(),
         })
+    }
+
+    /// Shows its signs of life on `pulse`.
+    #[must_use]
+    pub fn with_pulse(mut self, pulse: Pulse) -> Deliverer<D> {
+        self.pulse = pulse;
+        self
     }
 
     /// Delivers for ever.
@@ -83,6 +93,7 @@ impl<D: Dial> Deliverer<D> {
                 Err(StoreError::DiskFull(_) | StoreError::Busy(_)) => LOOK_AGAIN,
                 Err(error) => return Err(error),
             };
+            self.pulse.beat(self.clock, pause);
             tokio::select! { biased;
                 Some(first) = self.flying.join_next() => self.land(first).await?,
                 _ = woken.changed() => {}
@@ -154,7 +165,10 @@ impl<D: Dial> Deliverer<D> {
             let settle = move |tx: &mut WriteTx<'_>| batch.iter().try_for_each(|attempt| tx.settle(attempt));
             match self.store.write(settle).await {
                 // The answers are known only here: they are kept until they can be written.
-                Err(StoreError::DiskFull(_) | StoreError::Busy(_)) => self.clock.sleep(LOOK_AGAIN).await,
+                Err(StoreError::DiskFull(_) | StoreError::Busy(_)) => {
+                    self.pulse.beat(self.clock, LOOK_AGAIN);
+                    self.clock.sleep(LOOK_AGAIN).await;
+                }
                 settled => return settled,
             }
         }

@@ -8,7 +8,7 @@ mod metrics;
 mod text;
 mod vitals;
 
-pub use vitals::{Ailment, Vitals};
+pub use vitals::{Ailment, Part, Vitals};
 
 use crate::clock::Clock;
 use crate::pulse::Pulse;

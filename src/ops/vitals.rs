@@ -1,9 +1,9 @@
-//! Signs of life for the service manager: does the writer still work, does every follower still go round? A
+//! Signs of life for the service manager: does the writer still work, does every other part still go round? A
 //! node that hangs is no reason to end us, and neither is a file that somebody else has locked: both are
 //! waited for within deadlines. What has no deadline, a disk that never answers, is.
 
-use super::Followed;
 use crate::clock::Clock;
+use crate::pulse::Pulse;
 use crate::store::{Store, StoreError};
 use std::fmt;
 use std::future::Future;
@@ -19,10 +19,10 @@ const LOOK: Duration = Duration::from_millis(250);
 pub enum Ailment {
     /// The writer neither answers nor does anything.
     Writer,
-    /// The follower of this chain is silent for longer than it announced.
-    Follower {
-        /// The chain.
-        alias: String,
+    /// A part of the daemon is silent for longer than it announced.
+    Silent {
+        /// Which, to go after "the".
+        part: String,
         /// How much longer.
         overdue: Duration,
     },
@@ -32,12 +32,8 @@ impl fmt::Display for Ailment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Ailment::Writer => f.write_str("the database's writer does not answer"),
-            Ailment::Follower { alias, overdue } => {
-                write!(
-                    f,
-                    "the follower of {alias} is silent, overdue by {} s",
-                    overdue.as_secs()
-                )
+            Ailment::Silent { part, overdue } => {
+                write!(f, "the {part} is silent, overdue by {} s", overdue.as_secs())
             }
         }
     }
@@ -45,12 +41,15 @@ impl fmt::Display for Ailment {
 
 type Probe = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
 
+/// A part of the daemon by name, to go after "the", and its pulse.
+pub type Part = (String, Pulse);
+
 /// Looks again and again. A probe that the writer has not answered is not repeated, so that a writer that
 /// hangs is not buried.
 pub struct Vitals {
     store: Store,
     clock: Clock,
-    followed: Vec<Followed>,
+    parts: Vec<Part>,
     overdue_max: Duration,
     probe: Option<Probe>,
     beats: u64,
@@ -61,13 +60,13 @@ pub struct Vitals {
 }
 
 impl Vitals {
-    /// Followers may be overdue, and the writer may take over one thing, for as long as `overdue_max`: the
+    /// Parts may be overdue, and the writer may take over one thing, for as long as `overdue_max`: the
     /// time that work takes, beside the waiting that is announced.
-    pub fn new(store: Store, clock: Clock, followed: Vec<Followed>, overdue_max: Duration) -> Vitals {
+    pub fn new(store: Store, clock: Clock, parts: Vec<Part>, overdue_max: Duration) -> Vitals {
         Vitals {
             store,
             clock,
-            followed,
+            parts,
             overdue_max,
             probe: None,
             beats: 0,
@@ -82,13 +81,13 @@ impl Vitals {
     /// What is wrong.
     pub async fn look(&mut self) -> Result<(), Ailment> {
         self.look_at_writer().await?;
-        // A follower that waits for a slow writer is not to blame: its time begins when the writer is quick.
+        // Who waits for a slow writer is not to blame: the time begins when the writer is quick.
         let quick_since = self.clock.instant() - self.slow_at;
-        for follower in &self.followed {
-            let overdue = follower.pulse.overdue(self.clock).min(quick_since);
+        for (part, pulse) in &self.parts {
+            let overdue = pulse.overdue(self.clock).min(quick_since);
             if overdue > self.overdue_max {
-                let alias = follower.alias.clone();
-                return Err(Ailment::Follower { alias, overdue });
+                let part = part.clone();
+                return Err(Ailment::Silent { part, overdue });
             }
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! The daemon under a service manager: ready, alive, stopping; what hangs and what only waits.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use rusqlite::Connection;
 use crate::common::asks::{D1, script, wait_polls};
 use crate::common::daemon::{Daemon, Setup};
 use crate::common::fake_chain::{FakeNode, coin, tx};
+use crate::common::receiver::{Receiver, drip};
 use crate::common::service_manager::ServiceManager;
 use crate::common::stub::{Reply, StubNode};
 use crate::common::unit::Unit;
@@ -75,6 +77,39 @@ fn a_node_that_hangs_is_waited_for_and_a_stop_does_not_wait() {
     assert!(daemon.is_running());
     daemon.stop();
     assert!(manager.told().contains(&"STOPPING=1".to_owned()));
+}
+
+/// A receiver that takes the callback and never answers is left behind.
+#[test]
+fn a_receiver_that_hangs_does_not_hold_up_a_stop() {
+    let manager = ServiceManager::new();
+    let node = FakeNode::regtest(3);
+    let receiver = Receiver::http(Ipv4Addr::LOCALHOST, |_, to| drip(to, std::iter::repeat(&b' ')));
+    let mut setup = manager.manage(Setup::for_stub(&node.stub), WATCHDOG);
+    setup.tables = "[callbacks]\nallow_ranges = [\"127.0.0.0/8\"]\ntimeout_secs = 60\n".to_owned();
+    let mut daemon = Daemon::prepare(&setup);
+    let url = format!("http://{}/hook", receiver.address);
+    daemon.json(&["endpoint", "add", &url, "--merchant", "shop"]);
+    daemon.watch(D1);
+    daemon.start_again();
+    daemon.wait_height(3);
+    node.mine(vec![tx(&[coin(1)], &[(script(D1), 1_000_000)])]);
+    wait_until("the callback is on its way", PATIENCE, || {
+        (!receiver.heard().is_empty()).then_some(())
+    });
+    let before = manager.count("WATCHDOG=1");
+    wait_until("signs of life go on", PATIENCE, || {
+        (manager.count("WATCHDOG=1") > before + 8).then_some(())
+    });
+    daemon.stop();
+    // It is sent again, with the same id.
+    daemon.start_again();
+    wait_until("it comes again", PATIENCE, || {
+        (receiver.heard().len() == 2).then_some(())
+    });
+    let heard = receiver.heard();
+    assert_eq!(heard[0].header("webhook-id"), heard[1].header("webhook-id"));
+    daemon.stop();
 }
 
 /// The writer hangs for real: the high-water file that it writes after a commit is a pipe that nobody reads.

@@ -17,6 +17,7 @@ mod foreign_webhooks;
 mod harness;
 mod kill;
 mod kill_callbacks;
+mod logins;
 mod market;
 mod own_coins;
 mod payments;
