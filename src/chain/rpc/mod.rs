@@ -16,6 +16,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use std::cell::LazyCell;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -209,7 +210,7 @@ impl<D: Dial> RpcClient<D> {
         let answer = self.drop_connection_if_broken(envelope::single(&reply, id));
         answer
             .and_then(|result| self.decode(method, result))
-            .map_err(|error| self.keep_secret(error, &reply))
+            .map_err(|error| keep_secret(error, self.credentials.are_in(&reply.body)))
     }
 
     /// Calls `method` once for each entry of `params` in one exchange. The answers stand in the order of the
@@ -229,11 +230,13 @@ impl<D: Dial> RpcClient<D> {
         }
         let reply = self.post(questions, limits).await?;
         let answers = self.drop_connection_if_broken(envelope::batch(&reply, first_id, count));
-        let results = answers.map_err(|error| self.keep_secret(error, &reply))?;
+        // Looked for once: at the tip all but one of hundreds of heights are errors.
+        let has_secret = LazyCell::new(|| self.credentials.are_in(&reply.body));
+        let results = answers.map_err(|error| keep_secret(error, *has_secret))?;
         let decode = |result| {
             self.drop_connection_if_broken(result)
                 .and_then(|raw| self.decode(method, raw))
-                .map_err(|error| self.keep_secret(error, &reply))
+                .map_err(|error| keep_secret(error, *has_secret))
         };
         Ok(results.into_iter().map(decode).collect())
     }
@@ -325,15 +328,6 @@ impl<D: Dial> RpcClient<D> {
         outcome
     }
 
-    /// Errors quote what came, and a node, or a proxy before it, may send back what we sent.
-    fn keep_secret(&self, error: RpcError, reply: &HttpReply) -> RpcError {
-        if self.credentials.are_in(&reply.body) {
-            error.without_text()
-        } else {
-            error
-        }
-    }
-
     fn decode<T: DeserializeOwned>(&self, method: &'static str, result: &RawValue) -> Result<T, RpcError> {
         serde_json::from_str(result.get()).map_err(|error| {
             let (field, why) = locate::<T>(result).unwrap_or_else(|| (".".to_owned(), error.to_string()));
@@ -349,6 +343,11 @@ impl<D: Dial> RpcClient<D> {
             }
         })
     }
+}
+
+/// Errors quote what came, and a node, or a proxy before it, may send back what we sent.
+fn keep_secret(error: RpcError, is_in_reply: bool) -> RpcError {
+    if is_in_reply { error.without_text() } else { error }
 }
 
 /// Decodes once more, now keeping track of where: the path costs time that only a failure is worth.
