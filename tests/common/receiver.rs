@@ -233,11 +233,33 @@ impl Authority {
 /// A port that must stay untouched: counts who knocks all the same.
 pub struct Tripwire(TcpListener);
 
+/// Ports that are tried for a pair before something else is wrong.
+const PAIRS_MAX: usize = 100;
+
 impl Tripwire {
     pub fn at(address: SocketAddr) -> Tripwire {
-        let listener = TcpListener::bind(address).unwrap();
-        listener.set_nonblocking(true).unwrap();
-        Tripwire(listener)
+        Tripwire::try_at(address).unwrap()
+    }
+
+    /// Two at one port of different addresses. Another test may have the second port: then both are tried
+    /// anew.
+    pub fn pair(first: Ipv4Addr, second: Ipv4Addr) -> (Tripwire, Tripwire) {
+        let tries = std::iter::repeat_with(|| {
+            let one = Tripwire::at((first, 0).into());
+            let other = Tripwire::try_at((second, one.port()).into()).ok()?;
+            Some((one, other))
+        });
+        tries
+            .take(PAIRS_MAX)
+            .flatten()
+            .next()
+            .expect("a port that is free at both addresses")
+    }
+
+    fn try_at(address: SocketAddr) -> io::Result<Tripwire> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(Tripwire(listener))
     }
 
     pub fn port(&self) -> u16 {

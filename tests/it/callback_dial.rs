@@ -143,8 +143,7 @@ async fn c39_one_denied_record_among_others_blocks_the_name() {
         .iter()
         .zip(["127.0.0.1", "127.0.0.1", "::1", "::ffff:127.0.0.2"])
     {
-        let outside = Tripwire::at((OUTSIDE, 0).into());
-        let inside = Tripwire::at((INSIDE, outside.port()).into());
+        let (outside, inside) = Tripwire::pair(OUTSIDE, INSIDE);
         let dial = dial(&["127.0.0.2/32"], &Names::answering(&[answer]));
         assert_blocked(post(&dial, "shop.test", outside.port()).await, denied);
         assert_eq!(
@@ -251,12 +250,10 @@ mod random {
             others in prop::collection::vec(address(), 1..6),
             at in any::<prop::sample::Index>(),
         ) {
-            let outside = Tripwire::at((OUTSIDE, 0).into());
-
             prop_assume!(others.iter().all(|address| *address != IpAddr::V4(OUTSIDE)));
             let mut addresses = others.clone();
             addresses.insert(at.index(others.len() + 1), OUTSIDE.into());
-            let inside = Tripwire::at((INSIDE, outside.port()).into());
+            let (outside, inside) = Tripwire::pair(OUTSIDE, INSIDE);
             let names = Names {
                 answers: Arc::new(Mutex::new([addresses.clone()].into())),
                 asked: Arc::default(),
