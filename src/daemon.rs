@@ -120,6 +120,7 @@ async fn serve(config: &Config, clock: Clock) -> Result<(), DaemonError> {
 async fn open(config: &Config, clock: Clock, manager: &mut Manager) -> Result<(Store, usize), DaemonError> {
     manager.waiting("opening the database");
     let mut locked_tries = 0;
+    let mut waits_for = None;
     loop {
         match Store::open(&config.database, clock).await {
             Ok((store, findings)) => {
@@ -135,8 +136,11 @@ async fn open(config: &Config, clock: Clock, manager: &mut Manager) -> Result<(S
                 clock.sleep(LOCKED_AGAIN).await;
             }
             Err(error) if error.is_passing() => {
-                let database = config.database.display();
-                tracing::warn!(%database, "waiting to open {database}: {error}");
+                let (database, why) = (config.database.display(), error.to_string());
+                if waits_for.as_ref() != Some(&why) {
+                    tracing::warn!(%database, "waiting to open {database}: {why}");
+                    waits_for = Some(why);
+                }
                 manager.waiting(&format!("waiting to open the database: {error}"));
                 clock.sleep(OPEN_AGAIN).await;
             }

@@ -125,10 +125,14 @@ impl Store {
         &self,
         work: impl FnMut(&mut WriteTx<'_>) -> Result<T, StoreError> + Send + Clone + 'static,
     ) -> Result<T, StoreError> {
+        let mut is_told = false;
         loop {
             match self.write(work.clone()).await {
                 Err(error) if error.is_passing() => {
-                    tracing::warn!("waiting to write to the database: {error}");
+                    if !is_told {
+                        tracing::warn!("waiting to write to the database: {error}");
+                        is_told = true;
+                    }
                     self.clock.sleep(PATIENT_PAUSE).await;
                 }
                 outcome => return outcome,
