@@ -271,6 +271,8 @@ CREATE TABLE events (
 ) STRICT;
 CREATE TRIGGER events_no_update BEFORE UPDATE ON events
 BEGIN SELECT RAISE(ABORT, 'events are frozen'); END;
+CREATE TRIGGER events_no_delete BEFORE DELETE ON events
+BEGIN SELECT RAISE(ABORT, 'events are for ever'); END;
 CREATE TRIGGER events_no_second BEFORE INSERT ON events
 WHEN EXISTS (SELECT 1 FROM events WHERE id = NEW.id)
   OR EXISTS (SELECT 1 FROM events WHERE subject = NEW.subject AND sequence = NEW.sequence)
@@ -381,7 +383,8 @@ CREATE TABLE deliveries (
     subject      TEXT NOT NULL,
     state        TEXT NOT NULL CHECK (state IN ('waiting', 'leased', 'delivered', 'parked')),
     attempts     INTEGER NOT NULL DEFAULT 0,
-    -- when it began to wait: bounds how long it may hold back newer ones of its subject
+    -- when it was queued, and from its first attempt on when that was: bounds how long it may hold back newer
+    -- ones of its subject
     queued_at    INTEGER NOT NULL,
     -- the next attempt; of a leased one the end of its lease
     next_at      INTEGER NOT NULL,

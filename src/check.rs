@@ -8,6 +8,7 @@ use crate::config::{BitcoinChain, Config};
 use crate::egress::HttpDial;
 use crate::rules::HeldHeader;
 use crate::store::{Database, OpenMode, StoreError};
+use crate::telemetry::error_line;
 use std::path::Path;
 
 /// How a line of the check ended.
@@ -90,7 +91,7 @@ fn database_lines(path: &Path, clock: Clock) -> Vec<Line> {
         Err(error @ (StoreError::Busy(_) | StoreError::DiskFull(_))) => line(
             "database",
             Verdict::Warning,
-            format!("{place}: {}", chain_of(&error)),
+            format!("{place}: {}", error_line(&error)),
             "wait, or make space",
         ),
         Err(error) => {
@@ -99,7 +100,7 @@ fn database_lines(path: &Path, clock: Clock) -> Vec<Line> {
             line(
                 "database",
                 Verdict::Bad,
-                format!("{place}: {}", chain_of(&error)),
+                format!("{place}: {}", error_line(&error)),
                 next,
             )
         }
@@ -133,18 +134,6 @@ fn missing_database(path: &Path) -> Line {
     }
 }
 
-/// The error and everything beneath it, in one line.
-fn chain_of(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
-}
-
 fn cursor_of(database: &Path, chain: &BitcoinChain) -> Option<HeldHeader> {
     let database = Database::open(database, OpenMode::ReadOnly).ok()?;
     database.read(|tx| tx.chain(&chain.chain)).ok()??.cursor
@@ -172,7 +161,7 @@ async fn chain_lines(chain: &BitcoinChain, cursor: Option<&HeldHeader>, clock: C
         Err(error) => vec![line(
             "node",
             Verdict::Bad,
-            chain_of(&error),
+            error_line(&error),
             "put the secret there, readable for creditd",
         )],
     };
@@ -201,7 +190,7 @@ async fn node_lines(
                 "start the node, or correct `rpc_url` ({}) and the login in the config",
                 chain.rpc_url
             );
-            return vec![line("node", Verdict::Bad, chain_of(&error), next)];
+            return vec![line("node", Verdict::Bad, error_line(&error), next)];
         }
     };
     let mut lines = vec![
@@ -229,7 +218,7 @@ async fn node_lines(
             lines.push(pruning_line(&tip, cursor));
             lines.push(clock_line(&tip, clock));
         }
-        Err(error) => lines.push(line("sync", Verdict::Bad, chain_of(&error), "ask again")),
+        Err(error) => lines.push(line("sync", Verdict::Bad, error_line(&error), "ask again")),
     }
     lines
 }

@@ -43,6 +43,18 @@ fn filter(level: Level) -> EnvFilter {
     EnvFilter::new(format!("{others},creditd={level}"))
 }
 
+/// An error and everything beneath it in one line, for people.
+pub fn error_line(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
+}
+
 /// systemd sets this for services whose stderr it reads itself.
 fn is_journald() -> bool {
     std::env::var_os("JOURNAL_STREAM").is_some()

@@ -1,8 +1,9 @@
 //! One attempt: sign the frozen body, post it, and name what came of it.
 
 use crate::clock::{Clock, millis};
-use crate::egress::{Dial, DialError, HttpReply, HttpRequest};
+use crate::egress::{Dial, HttpReply, HttpRequest};
 use crate::store::{Attempt, Leased, Outcome, REPLY_BYTES_MAX};
+use crate::telemetry::error_line;
 use crate::webhook;
 use bytes::Bytes;
 use std::time::Duration;
@@ -51,7 +52,7 @@ async fn post<D: Dial>(dial: &D, at: i64, timeout: Duration, message: &Leased) -
         deadline: timeout,
         body_bytes_max: REPLY_BYTES_MAX,
     };
-    dial.send(request).await.map_err(|error| words(&error))
+    dial.send(request).await.map_err(|error| error_line(&error))
 }
 
 fn judge(reply: &HttpReply) -> Outcome {
@@ -63,16 +64,4 @@ fn judge(reply: &HttpReply) -> Outcome {
             retry_after_secs: reply.retry_after_secs,
         },
     }
-}
-
-/// The error and what lies beneath, in one line: operators read it in `callbacks show`.
-fn words(error: &DialError) -> String {
-    let mut text = error.to_string();
-    let mut next = std::error::Error::source(error);
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
 }

@@ -23,6 +23,12 @@ impl<S: ChainSource> Follower<S> {
 
     /// Names the state that trouble means, and pauses.
     pub(super) async fn suffer(&mut self, trouble: Trouble) -> Result<(), FollowError> {
+        if matches!(trouble, Trouble::Store(StoreError::Busy(_))) {
+            // Somebody else was writing for long: the same round again, in whatever state the chain is.
+            self.pulse.beat(self.clock, self.settings.poll);
+            self.clock.sleep(self.settings.poll).await;
+            return Ok(());
+        }
         let state = match &trouble {
             Trouble::Stuck { state, .. } => *state,
             Trouble::Source(SourceError::WrongNetwork(_)) => ChainState::WrongNetwork,
@@ -33,7 +39,6 @@ impl<S: ChainSource> Follower<S> {
             Trouble::Source(SourceError::BadBlock { .. }) => ChainState::BadBlock,
             Trouble::Source(SourceError::Unreachable { .. }) => ChainState::Unreachable,
             Trouble::Store(StoreError::DiskFull(_)) => ChainState::DiskFull,
-            Trouble::Store(StoreError::Busy(_)) => ChainState::Following,
             Trouble::Store(StoreError::Contradiction(_) | StoreError::Constraint(_)) => ChainState::BadBlock,
             Trouble::Store(_) => return Err(self.fatal(trouble)),
         };
@@ -73,7 +78,8 @@ impl<S: ChainSource> Follower<S> {
         node: Option<u64>,
     ) -> Result<(), FollowError> {
         let now = (state, reason.to_owned(), node);
-        if self.reported.as_ref() == Some(&now) {
+        let is_halted = self.reported.as_ref().is_some_and(|(last, ..)| last.is_halt());
+        if self.reported.as_ref() == Some(&now) || (is_halted && !state.ends_halt()) {
             return Ok(());
         }
         self.pulse.note_state(self.clock, state, reason);

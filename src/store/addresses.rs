@@ -118,19 +118,6 @@ impl WriteTx<'_> {
         Ok(outcomes)
     }
 
-    /// Lets rules that were paid already count from `from` on, the first block of a new branch: it may hold
-    /// the payment lower than the rule began, which must not take its credit away. Rules that nobody has paid
-    /// keep their height, or mining older payments again would count them.
-    pub(super) fn lower_paid_rules(&mut self, chain: ChainKey, from: u64) -> Result<(), StoreError> {
-        self.conn()
-            .prepare_cached(
-                "UPDATE addresses SET from_height = ?2 WHERE chain = ?1 AND from_height > ?2 \
-                 AND EXISTS (SELECT 1 FROM outputs WHERE address = addresses.id)",
-            )?
-            .execute(params![chain.0, int(from)?])?;
-        Ok(())
-    }
-
     fn known_address(
         &self,
         chain: ChainKey,

@@ -98,8 +98,6 @@ impl WriteTx<'_> {
         if tip.height < step.from.height {
             self.count_reorg(step.chain, step.from.height - tip.height)?;
         }
-        step.fork_height
-            .map_or(Ok(()), |fork| self.lower_paid_rules(step.chain, fork + 1))?;
         for block in &step.blocks {
             tip = self.connect(&at, &tip, block, terms, &mut reorg, &mut outpoints)?;
         }

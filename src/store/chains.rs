@@ -41,6 +41,9 @@ pub struct ChainRow {
     pub node_seen_at: Option<i64>,
 }
 
+/// The longest reason that is kept: the body of an event stays far below 20 kB.
+const REASON_CHARS_MAX: usize = 1_000;
+
 const CHAIN_COLUMNS: &str = "id, caip, genesis, alias, start_height, cursor_height, mempool_poll, \
  list_applied_at, \
      state, state_reason, state_since, node_tip_height, node_seen_at";
@@ -344,7 +347,16 @@ impl WriteTx<'_> {
         reason: &str,
     ) -> Result<(), StoreError> {
         let row = self.chain_by_key(chain)?;
+        // Reasons quote what nodes say, and events quote reasons.
+        let reason = reason
+            .char_indices()
+            .nth(REASON_CHARS_MAX)
+            .map_or(reason, |(end, _)| &reason[..end]);
         if row.state == to && row.state_reason == reason {
+            return Ok(());
+        }
+        // A node that goes away does not end a halt, and a halt that nothing ended is not announced as over.
+        if row.state.is_halt() && !to.ends_halt() {
             return Ok(());
         }
         let since = if row.state == to {

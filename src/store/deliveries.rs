@@ -242,7 +242,7 @@ impl WriteTx<'_> {
              (SELECT 1 FROM deliveries o \
               WHERE o.endpoint = d.endpoint AND o.subject = d.subject AND o.id <> d.id \
               AND (o.state = 'leased' OR (o.state = 'waiting' AND o.event < d.event \
-                   AND o.attempts < ?3 AND o.queued_at > ?4))) \
+                   AND o.attempts < ?3 AND (o.attempts = 0 OR o.queued_at > ?4)))) \
              ORDER BY d.next_at, d.id LIMIT ?5",
         )?;
         let patience_from = now.saturating_sub(order_patience_ms);
@@ -272,11 +272,12 @@ impl WriteTx<'_> {
             });
         }
         let mut mark = self.conn().prepare_cached(
-            "UPDATE deliveries SET state = 'leased', attempts = attempts + 1, next_at = ?2 \
+            "UPDATE deliveries SET state = 'leased', attempts = attempts + 1, next_at = ?2, \
+             queued_at = CASE attempts WHEN 0 THEN ?3 ELSE queued_at END \
              WHERE id = ?1 AND state = 'waiting'",
         )?;
         for message in &leased[before..] {
-            mark.execute(params![message.delivery, now.saturating_add(lease_ms)])?;
+            mark.execute(params![message.delivery, now.saturating_add(lease_ms), now])?;
         }
         Ok(())
     }

@@ -189,9 +189,4 @@ impl WriteTx<'_> {
         }
         Ok(())
     }
-
-    /// The number that the next mempool list will carry.
-    pub fn next_poll(&self, chain: ChainKey) -> Result<i64, StoreError> {
-        Ok(self.chain_by_key(chain)?.mempool_poll + 1)
-    }
 }

@@ -178,7 +178,6 @@ impl WriteTx<'_> {
             self.move_cursor(chain, cursor.height, point.height)?;
             self.count_reorg(chain, cursor.height - point.height)?;
         }
-        self.lower_paid_rules(chain, point.height + 1)?;
         let at = self.context(chain)?;
         self.settle_left(&at, &reorg, terms)?;
         let now = self.now_ms();

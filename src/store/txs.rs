@@ -88,25 +88,37 @@ impl WriteTx<'_> {
     ) -> Result<Vec<Matched<'c>>, StoreError> {
         let mut hits = Vec::new();
         for output in &candidate.outputs {
-            if let Some(address) = self.rule_for(chain, &output.script, height)? {
+            let outpoint = Outpoint {
+                txid: candidate.txid,
+                vout: output.vout,
+            };
+            if let Some(address) = self.rule_for(chain, &output.script, &outpoint, height)? {
                 hits.push(Matched { output, address });
             }
         }
         Ok(hits)
     }
 
+    /// The rule of a script that counts for this output at this height. One that was met already counts
+    /// wherever a reorg puts it: mined again below the height from which its rule counts, it is still the
+    /// same payment.
     fn rule_for(
         &self,
         chain: ChainKey,
         script: &Script,
+        outpoint: &Outpoint,
         height: u64,
     ) -> Result<Option<AddressRow>, StoreError> {
         let mut statement = self.conn().prepare_cached(
             "SELECT a.id, a.kind = 'watch', a.merchant, m.slug, m.internal, a.reference \
              FROM addresses a JOIN merchants m ON m.id = a.merchant \
-             WHERE a.chain = ?1 AND a.script = ?2 AND a.from_height <= ?3",
+             WHERE a.chain = ?1 AND a.script = ?2 AND (a.from_height <= ?3 OR EXISTS \
+             (SELECT 1 FROM txs t JOIN outputs o ON o.tx = t.id \
+              WHERE t.chain = ?1 AND t.txid = ?4 AND o.vout = ?5))",
         )?;
-        let row = statement.query_row(params![chain.0, script, int(height)?], |row| {
+        let vout = int(outpoint.vout)?;
+        let params = params![chain.0, script, int(height)?, outpoint.txid, vout];
+        let row = statement.query_row(params, |row| {
             Ok(AddressRow {
                 id: row.get(0)?,
                 is_watched: row.get(1)?,

@@ -16,6 +16,8 @@ pub struct Rule {
     /// `ignore`, `hold` or `credit`.
     pub internal: String,
     pub from: u64,
+    /// Payments to it that were met at their time: a reorg may mine one again below `from`.
+    pub met: Vec<Outpoint>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,9 +84,10 @@ impl Naive {
             }
         }
         for (vout, out) in (0..).zip(&tx.outputs) {
+            let at = Outpoint { txid: tx.txid, vout };
             let rule = rules
                 .iter()
-                .find(|rule| rule.script == out.script && rule.from <= height);
+                .find(|rule| rule.script == out.script && (rule.from <= height || rule.met.contains(&at)));
             let Some(rule) = rule else { continue };
             let is_own = |input: &&Outpoint| {
                 self.outputs

@@ -96,14 +96,17 @@ impl Tables {
 
     pub fn rules(&self) -> Vec<Rule> {
         self.rows(
-            "SELECT a.script, m.slug, a.kind = 'watch', m.internal, a.from_height FROM addresses a \
-             JOIN merchants m ON m.id = a.merchant",
+            "SELECT a.script, m.slug, a.kind = 'watch', m.internal, a.from_height, \
+             (SELECT group_concat(hex(t.txid) || ':' || o.vout) FROM outputs o JOIN txs t ON t.id = o.tx \
+              WHERE o.address = a.id) \
+             FROM addresses a JOIN merchants m ON m.id = a.merchant",
             |row| Rule {
                 script: Script(row.get::<_, Vec<u8>>(0).unwrap().into()),
                 merchant: row.get(1).unwrap(),
                 is_watched: row.get(2).unwrap(),
                 internal: row.get(3).unwrap(),
                 from: row.get::<_, i64>(4).unwrap() as u64,
+                met: outpoints(row.get::<_, Option<String>>(5).unwrap().as_deref()),
             },
         )
     }
@@ -236,4 +239,17 @@ impl Tables {
         }
         wrong
     }
+}
+
+/// Reads `TXID:VOUT,TXID:VOUT`.
+fn outpoints(list: Option<&str>) -> Vec<Outpoint> {
+    let one = |text: &str| {
+        let (txid, vout) = text.split_once(':').unwrap();
+        Outpoint {
+            txid: Txid::from_hex(txid).unwrap(),
+            vout: vout.parse().unwrap(),
+        }
+    };
+    list.map(|list| list.split(',').map(one).collect())
+        .unwrap_or_default()
 }

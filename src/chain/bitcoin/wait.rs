@@ -9,6 +9,7 @@ use crate::rules::BlockHash;
 use serde::Deserialize;
 use serde_json::json;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -38,8 +39,10 @@ impl<D: Dial> BitcoinSource<D> {
             .rpc
             .call::<Hash>("getbestblockhash", json!([]), self.small_limits())
             .await;
-        if best.is_ok_and(|Hash(best)| self.is_news(best, tip)) {
-            return;
+        match best {
+            Ok(Hash(best)) if self.is_news(best, tip) => return,
+            Ok(_) => {}
+            Err(_) => self.was_cut_off.store(true, Ordering::Relaxed),
         }
         if let Some(best) = self.hold_a_thread(until).await
             && self.is_news(best, tip)
@@ -78,6 +81,9 @@ impl<D: Dial> BitcoinSource<D> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .busy_until = None;
+        if answer.is_err() {
+            self.was_cut_off.store(true, Ordering::Relaxed);
+        }
         answer.ok().map(|block| block.hash.0)
     }
 
