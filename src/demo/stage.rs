@@ -307,7 +307,8 @@ impl Stage {
             if self.connect() {
                 self.show_new()?;
                 if is_so(self)? {
-                    return Ok(());
+                    // What came between the two looks belongs to this step too.
+                    return self.show_new();
                 }
             }
             if self.creditd.has_ended() {

@@ -339,9 +339,13 @@ fn tip_of_one_node_and_blocks_of_another_wait() {
         wait_calls(&node.stub, method, 2);
         wait_polls(&node.stub, 2);
         assert_untouched(&daemon, &what);
-        let mut state = node.state();
-        state.overrides.clear();
-        state.chain.truncate(4);
+        {
+            let mut state = node.state();
+            state.overrides.clear();
+            state.chain.truncate(4);
+        }
+        // A round that began under this answer ends before the next one begins.
+        wait_polls(&node.stub, 2);
     }
     node.state().chain.extend([block, above]);
     daemon.wait_height(5);

@@ -10,7 +10,7 @@ use rusqlite::Connection;
 const UNGUARD: &str = "PRAGMA foreign_keys = OFF; PRAGMA ignore_check_constraints = ON; \
      DROP TRIGGER credits_no_update; DROP TRIGGER credits_no_delete; DROP TRIGGER journal_no_update; \
      DROP TRIGGER journal_no_delete; DROP TRIGGER journal_no_gap; DROP TRIGGER journal_no_second; \
-     DROP TRIGGER events_no_update;";
+     DROP TRIGGER events_no_update; DROP TRIGGER events_no_delete;";
 
 /// What is spoilt, and the property that says so.
 const PLANTED: &[(&str, Invariant)] = &[

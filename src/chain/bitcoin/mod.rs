@@ -46,8 +46,6 @@ pub struct BitcoinSource<D> {
     config: BitcoinConfig,
     clock: Clock,
     is_rest_on: AtomicBool,
-    /// True after a call failed whose error nobody saw: the node has to show again who it is.
-    was_cut_off: AtomicBool,
     standing: Mutex<identity::Standing>,
     branches: Mutex<tip::Branches>,
     mempool: Mutex<mempool::Memory>,
@@ -65,7 +63,6 @@ impl<D: Dial> BitcoinSource<D> {
             config,
             clock,
             is_rest_on: AtomicBool::new(false),
-            was_cut_off: AtomicBool::new(false),
             standing: Mutex::default(),
             branches: Mutex::default(),
             mempool: Mutex::default(),
@@ -150,10 +147,6 @@ impl<D: Dial> ChainSource for BitcoinSource<D> {
     }
 
     async fn tip(&self) -> Result<NodeTip, SourceError> {
-        // Whoever answers after a broken connection may be another node behind the same address.
-        if self.was_cut_off.swap(false, Ordering::Relaxed) {
-            self.check_identity().await?;
-        }
         self.node_tip().await
     }
 

@@ -9,7 +9,6 @@ use crate::rules::BlockHash;
 use serde::Deserialize;
 use serde_json::json;
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -39,10 +38,8 @@ impl<D: Dial> BitcoinSource<D> {
             .rpc
             .call::<Hash>("getbestblockhash", json!([]), self.small_limits())
             .await;
-        match best {
-            Ok(Hash(best)) if self.is_news(best, tip) => return,
-            Ok(_) => {}
-            Err(_) => self.was_cut_off.store(true, Ordering::Relaxed),
+        if best.is_ok_and(|Hash(best)| self.is_news(best, tip)) {
+            return;
         }
         if let Some(best) = self.hold_a_thread(until).await
             && self.is_news(best, tip)
@@ -81,9 +78,6 @@ impl<D: Dial> BitcoinSource<D> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .busy_until = None;
-        if answer.is_err() {
-            self.was_cut_off.store(true, Ordering::Relaxed);
-        }
         answer.ok().map(|block| block.hash.0)
     }
 
