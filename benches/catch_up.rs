@@ -103,9 +103,15 @@ fn read_hex(node: &RegtestNode, hashes: &[String]) {
     let mut bytes = 0;
     for hash in hashes {
         let question = format!(r#"{{"id":1,"method":"getblock","params":["{hash}",0]}}"#);
-        bytes += wire.post(&question).len();
+        let answer: Answer = serde_json::from_slice(wire.post(&question)).unwrap();
+        bytes += answer.result.len();
     }
     assert!(bytes > hashes.len() * PLAN.txs as usize * 200);
+}
+
+#[derive(serde::Deserialize)]
+struct Answer {
+    result: String,
 }
 
 /// The daemon's own loop on a fresh copy of the database, from its first block to the tip.

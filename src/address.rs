@@ -49,10 +49,18 @@ impl Network {
     /// The hash of its first block. All signets share one, and so do all regtests.
     pub fn genesis(self) -> BlockHash {
         BlockHash(match self {
-            Network::Main => hex32("000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f"),
-            Network::Testnet4 => hex32("00000000da84f2bafbbc53dee25a72ae507ff4914b867c565be350b0da8bf043"),
-            Network::Signet => hex32("00000008819873e925422c1ff0f99f7cc9bbb232af63a077a480a3633bee1ef6"),
-            Network::Regtest => hex32("0f9188f13cb7b2c71f2a335e3a4fc328bf5beb436012afca590b1a11466e2206"),
+            Network::Main => {
+                const { hex32("000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f") }
+            }
+            Network::Testnet4 => {
+                const { hex32("00000000da84f2bafbbc53dee25a72ae507ff4914b867c565be350b0da8bf043") }
+            }
+            Network::Signet => {
+                const { hex32("00000008819873e925422c1ff0f99f7cc9bbb232af63a077a480a3633bee1ef6") }
+            }
+            Network::Regtest => {
+                const { hex32("0f9188f13cb7b2c71f2a335e3a4fc328bf5beb436012afca590b1a11466e2206") }
+            }
         })
     }
 

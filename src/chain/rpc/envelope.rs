@@ -4,6 +4,7 @@
 use super::RpcError;
 use crate::egress::HttpReply;
 use bitcoincore_rpc::jsonrpc;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -52,6 +53,25 @@ fn node_error(error: &RawValue) -> RpcError {
         },
         Err(_) => RpcError::Broken(format!("an error of unknown form: {}", shorten(error.get()))),
     }
+}
+
+/// An answer with nothing to complain about, its result decoded in the same pass.
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
+struct Whole<T> {
+    // Named, because a derived field of an optional type may be left out.
+    #[serde(deserialize_with = "T::deserialize")]
+    result: T,
+    #[serde(default)]
+    error: Option<IgnoredAny>,
+    id: u64,
+}
+
+/// The result in the reply to question `id`, decoded in one pass: a block's text is megabytes. `None` where
+/// anything is odd, for [`single`] to say what.
+pub(super) fn whole<T: DeserializeOwned>(reply: &HttpReply, id: u64) -> Option<T> {
+    let whole: Whole<T> = serde_json::from_slice(&reply.body).ok()?;
+    (whole.id == id && whole.error.is_none()).then_some(whole.result)
 }
 
 /// The result in the reply to question `id`.
