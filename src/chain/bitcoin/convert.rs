@@ -41,7 +41,8 @@ pub(super) fn header(theirs: &bitcoin::block::Header, hash: bitcoin::BlockHash) 
     }
 }
 
-fn reversed(mut bytes: [u8; 32]) -> [u8; 32] {
+/// From one of the two orders to the other.
+pub(super) fn reversed(mut bytes: [u8; 32]) -> [u8; 32] {
     bytes.reverse();
     bytes
 }

@@ -4,6 +4,7 @@
 //! they overlap. Only the few transactions that hit are decoded.
 
 use super::decode::{ancestors, candidate_output, has_address, inputs};
+use super::hashes::DoubleHasher;
 use super::skim::skim;
 use super::{convert, pow};
 use crate::address::Network;
@@ -12,7 +13,7 @@ use crate::rules::{BlockHash, CandidateTx, Outpoint, ScannedBlock, Txid};
 use bitcoincore_rpc::bitcoin;
 use bitcoincore_rpc::bitcoin::consensus::Decodable;
 use bitcoincore_rpc::bitcoin::consensus::encode::{self, VarInt};
-use bitcoincore_rpc::bitcoin::hashes::{Hash, HashEngine, sha256d};
+use bitcoincore_rpc::bitcoin::hashes::Hash;
 use bitcoincore_rpc::bitcoin::{Transaction, TxMerkleNode};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::BuildHasherDefault;
@@ -65,7 +66,8 @@ pub(super) fn scan_block(
 /// What is kept of all transactions of a block.
 struct Digest<'a> {
     bytes: &'a [u8],
-    ids: Vec<bitcoin::Txid>,
+    /// As hashed, not as printed.
+    ids: Vec<[u8; 32]>,
     /// Where in `bytes` each begins.
     starts: Vec<usize>,
     outputs: Touched,
@@ -109,14 +111,15 @@ impl<'a> Digest<'a> {
         }
         let mut digest = Digest {
             bytes,
-            ids: Vec::with_capacity(count),
+            ids: Vec::new(),
             starts: Vec::with_capacity(count),
             outputs: Touched::with_room(count),
             inputs: Touched::with_room(count),
         };
+        let mut ids = DoubleHasher::with_room(count);
         for place in 0..count {
             digest.starts.push(bytes.len() - rest.len());
-            let is_coinbase = digest.take(&mut rest).ok_or_else(|| malformed(place))?;
+            let is_coinbase = digest.take(&mut rest, &mut ids).ok_or_else(|| malformed(place))?;
             if is_coinbase != (place == 0) {
                 let why = format!("transaction {place}: coinbase missing or misplaced");
                 return Err(ScanError::Broken(why));
@@ -128,11 +131,12 @@ impl<'a> Digest<'a> {
                 "{left} bytes after its last transaction"
             )));
         }
+        digest.ids = ids.finish();
         Ok(digest)
     }
 
     /// Takes one transaction off the front of `rest`; is it a coinbase?
-    fn take(&mut self, rest: &mut &[u8]) -> Option<bool> {
+    fn take(&mut self, rest: &mut &[u8], ids: &mut DoubleHasher) -> Option<bool> {
         let (inputs, outputs) = (&mut self.inputs.shorts, &mut self.outputs.shorts);
         let spent = |raw: &[u8; 36]| inputs.push(short_outpoint(&convert::raw_outpoint(raw)));
         let paid = |script: &[u8]| {
@@ -141,7 +145,7 @@ impl<'a> Digest<'a> {
             }
         };
         let tx = skim(rest, spent, paid)?;
-        self.ids.push(tx.txid());
+        ids.add(&tx.hashed());
         self.inputs.ends.push(self.inputs.shorts.len());
         self.outputs.ends.push(self.outputs.shorts.len());
         Some(tx.is_coinbase)
@@ -201,11 +205,12 @@ impl<'a> Digest<'a> {
             return;
         }
         let mut places: HashMap<u64, usize, BuildHasherDefault<AlreadyHashed>> = HashMap::default();
-        let ids = self.ids.iter().map(|id| first_bytes(&convert::txid(*id)));
+        let ids = self.ids.iter().map(first_bytes);
         places.extend(ids.zip(0..));
         let read = |txid: &Txid| {
-            let place = *places.get(&first_bytes(txid))?;
-            let is_it = convert::txid(*self.ids.get(place)?) == *txid;
+            let id = convert::reversed(txid.0);
+            let place = *places.get(&first_bytes(&id))?;
+            let is_it = *self.ids.get(place)? == id;
             let tx = is_it.then(|| self.transaction(place).ok()).flatten()?;
             Some(inputs(&tx))
         };
@@ -219,31 +224,28 @@ fn malformed(place: usize) -> ScanError {
     ScanError::Unreadable(format!("transaction {place} is cut short or malformed"))
 }
 
-/// Of a txid as a key: the end of what is printed, which is the start of the hash.
-fn first_bytes(txid: &Txid) -> u64 {
-    txid.0.last_chunk().map_or(0, |last| u64::from_le_bytes(*last))
+/// Of an id as a key.
+fn first_bytes(id: &[u8; 32]) -> u64 {
+    id.first_chunk().map_or(0, |first| u64::from_le_bytes(*first))
 }
 
 /// Also refuses the trick of CVE-2012-2459, by which a block with transactions repeated at its end has the
 /// same root.
-fn check_merkle_root(ids: &[bitcoin::Txid], root: TxMerkleNode) -> Result<(), ScanError> {
-    let mut level: Vec<sha256d::Hash> = ids.iter().map(|id| id.to_raw_hash()).collect();
+fn check_merkle_root(ids: &[[u8; 32]], root: TxMerkleNode) -> Result<(), ScanError> {
+    let mut level = ids.to_vec();
     while level.len() > 1 {
-        let mut above = Vec::with_capacity(level.len().div_ceil(2));
+        let mut above = DoubleHasher::with_room(level.len().div_ceil(2));
         for pair in level.chunks(2) {
             let (left, right) = (pair[0], pair.get(1).copied());
             if right == Some(left) {
                 return Err(ScanError::Broken("transactions twice in it".to_owned()));
             }
-            let mut engine = sha256d::Hash::engine();
-            engine.input(left.as_byte_array());
-            engine.input(right.unwrap_or(left).as_byte_array());
-            above.push(sha256d::Hash::from_engine(engine));
+            above.add(&[&left, &right.unwrap_or(left)]);
         }
-        level = above;
+        level = above.finish();
     }
     match level.first() {
-        Some(found) if *found == root.to_raw_hash() => Ok(()),
+        Some(found) if *found == root.to_byte_array() => Ok(()),
         Some(_) => Err(ScanError::Broken(
             "its transactions do not make its merkle root".to_owned(),
         )),
