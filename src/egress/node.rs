@@ -4,6 +4,7 @@ use super::error::explain;
 use super::{Dial, DialError, HttpReply, HttpRequest, tls};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 /// How long an idle connection is kept: less than the 30 s after which bitcoind closes it from its side.
 const IDLE: Duration = Duration::from_secs(20);
@@ -41,32 +42,45 @@ impl HttpDial {
 }
 
 impl Dial for HttpDial {
+    /// The exchange is a task of its own: whoever waits for one block while it filters another finds it read
+    /// to the end, and not only as far as the buffers on the way are deep. It ends when nobody waits any
+    /// more.
     async fn send(&self, request: HttpRequest) -> Result<HttpReply, DialError> {
-        let (deadline, body_bytes_max) = (request.deadline, request.body_bytes_max);
-        let to_error = |error: reqwest::Error| explain(error, deadline);
-        let builder = super::request(&self.client()?, request);
-        let mut reply = builder.send().await.map_err(to_error)?;
-        let (status, retry_after_secs) = (reply.status().as_u16(), super::retry_after_secs(&reply));
-        let announced = reply.content_length().unwrap_or(0);
-        let announced = usize::try_from(announced).unwrap_or(usize::MAX);
-        if announced > body_bytes_max {
-            return Err(DialError::TooLarge { body_bytes_max });
+        let mut exchange = JoinSet::new();
+        exchange.spawn(talk(self.client()?, request));
+        match exchange.join_next().await {
+            Some(Ok(reply)) => reply,
+            Some(Err(error)) => Err(DialError::Broken(error.into())),
+            None => unreachable!("one task was spawned"),
         }
-        let mut body = Vec::with_capacity(announced);
-        while let Some(chunk) = reply.chunk().await.map_err(to_error)? {
-            if body.len() + chunk.len() > body_bytes_max {
-                return Err(DialError::TooLarge { body_bytes_max });
-            }
-            body.extend_from_slice(&chunk);
-        }
-        Ok(HttpReply {
-            status,
-            retry_after_secs,
-            body: body.into(),
-        })
     }
 
     fn reset(&self) {
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
+}
+
+async fn talk(client: reqwest::Client, request: HttpRequest) -> Result<HttpReply, DialError> {
+    let (deadline, body_bytes_max) = (request.deadline, request.body_bytes_max);
+    let to_error = |error: reqwest::Error| explain(error, deadline);
+    let builder = super::request(&client, request);
+    let mut reply = builder.send().await.map_err(to_error)?;
+    let (status, retry_after_secs) = (reply.status().as_u16(), super::retry_after_secs(&reply));
+    let announced = reply.content_length().unwrap_or(0);
+    let announced = usize::try_from(announced).unwrap_or(usize::MAX);
+    if announced > body_bytes_max {
+        return Err(DialError::TooLarge { body_bytes_max });
+    }
+    let mut body = Vec::with_capacity(announced);
+    while let Some(chunk) = reply.chunk().await.map_err(to_error)? {
+        if body.len() + chunk.len() > body_bytes_max {
+            return Err(DialError::TooLarge { body_bytes_max });
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(HttpReply {
+        status,
+        retry_after_secs,
+        body: body.into(),
+    })
 }

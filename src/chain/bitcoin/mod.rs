@@ -31,6 +31,7 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// The largest small answer: `getchaintips` of a test network.
 const SMALL_BYTES_MAX: usize = 8 << 20;
@@ -206,10 +207,15 @@ impl<D: Dial> ChainSource for BitcoinSource<D> {
 
     async fn block(&self, hash: BlockHash, index: &Index) -> Result<ScannedBlock, SourceError> {
         let bytes = match self.fetched_ahead(hash) {
-            Some(bytes) => bytes?,
+            Some(bytes) => {
+                // The question for the next block stands in line behind us on this thread: it goes out first.
+                tokio::task::yield_now().await;
+                bytes?
+            }
             None => self.block_bytes(hash).await?,
         };
-        scan::scan_block(self.config.network, hash, &bytes, index).map_err(|error| match error {
+        let scan = || scan::scan_block(self.config.network, hash, &bytes, index);
+        keep_busy(scan).map_err(|error| match error {
             ScanError::Broken(why) => SourceError::BadBlock { hash, why },
             ScanError::OtherBlock(other) => odd_answer(
                 format!("read block {hash}"),
@@ -239,6 +245,15 @@ impl<D: Dial> ChainSource for BitcoinSource<D> {
 
     async fn wait(&self, tip: BlockHash, span: Duration) {
         self.wait_for_tip(tip, span).await;
+    }
+}
+
+/// Runs what keeps a thread busy for milliseconds. The daemon's other tasks, the fetch of the next block
+/// among them, go on on another thread; a runtime of one thread has none, and nothing to hand over.
+fn keep_busy<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+        _ => work(),
     }
 }
 
