@@ -1,6 +1,7 @@
 //! What can be typed: commands, options and the help that teaches them.
 
 use super::callback_args::{Callbacks, Endpoints};
+use crate::rules::HEIGHT_MAX;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -132,7 +133,7 @@ with --backfill:
   creditd rescan --from 840000 --backfill bc1q... --reason 'moved from the old shop' --apply")]
     Rescan {
         /// The first height to read
-        #[arg(long, value_name = "HEIGHT")]
+        #[arg(long, value_name = "HEIGHT", value_parser = clap::value_parser!(u64).range(..=HEIGHT_MAX))]
         from: u64,
         /// Let this address (or `all`) count from there on
         #[arg(long, value_name = "ADDRESS|all")]
@@ -315,7 +316,7 @@ Example:
   creditd chain accept-reorg --fork 840000 --reason 'node follows the right branch' --apply")]
     AcceptReorg {
         /// The last height that both branches share
-        #[arg(long, value_name = "HEIGHT")]
+        #[arg(long, value_name = "HEIGHT", value_parser = clap::value_parser!(u64).range(..=HEIGHT_MAX))]
         fork: u64,
         #[command(flatten)]
         chain: ChainArg,

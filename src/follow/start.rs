@@ -51,7 +51,7 @@ impl<S: ChainSource> Follower<S> {
             return Ok(Vec::new());
         }
         let mut headers: Vec<HeldHeader> = Vec::with_capacity(wanted);
-        for hash in hashes {
+        for (height, hash) in (lowest..).zip(hashes) {
             let info = self
                 .source
                 .header(hash)
@@ -64,8 +64,30 @@ impl<S: ChainSource> Follower<S> {
                 // The node went to another branch between two answers.
                 return Err(Trouble::Source(SourceError::UnknownBlock(hash)));
             }
+            check_place(&info.held, height, headers.last())?;
             headers.push(info.held);
         }
         Ok(headers)
+    }
+}
+
+/// A header's place is the node's word. Everything above is counted up from it, so it has to fit the question
+/// and the header below.
+fn check_place(held: &HeldHeader, height: u64, below: Option<&HeldHeader>) -> Result<(), SourceError> {
+    let hash = held.header.hash;
+    let odd = |why| SourceError::Unreachable {
+        doing: format!("read header {hash} at height {height}"),
+        why,
+        source: None,
+    };
+    if held.height != height {
+        return Err(odd(format!("odd answer: its height is {}", held.height)));
+    }
+    let chainwork = below.map(|below| below.chainwork.checked_add(held.header.work));
+    match chainwork {
+        Some(sum) if sum != Some(held.chainwork) => Err(odd(
+            "odd answer: its chainwork is not that of the header below and its own".to_owned(),
+        )),
+        Some(_) | None => Ok(()),
     }
 }

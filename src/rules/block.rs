@@ -5,6 +5,10 @@ use super::{Amount, BlockHash, ListVersion, Outpoint, Script, Txid, Work};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// No block is higher: a node that says so has answered badly. Sums of heights up to here overflow nothing,
+/// and the database can keep them.
+pub const HEIGHT_MAX: u64 = u32::MAX as u64;
+
 /// A header as its own bytes tell it, without its place in a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {

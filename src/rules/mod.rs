@@ -14,6 +14,7 @@ pub mod state;
 
 pub use amount::{Amount, Work};
 pub use block::{
-    Ancestor, CandidateOutput, CandidateTx, Header, HeldHeader, MempoolList, Prevout, ScannedBlock,
+    Ancestor, CandidateOutput, CandidateTx, HEIGHT_MAX, Header, HeldHeader, MempoolList, Prevout,
+    ScannedBlock,
 };
 pub use ids::{BlockHash, ChainId, ListVersion, Outpoint, Script, Txid};

@@ -6,9 +6,10 @@ use crate::rules::state::State;
 use crate::rules::{Amount, BlockHash, Script, Txid, Work};
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 
-/// A height, count or output number as SQLite's signed integer.
+/// A height, count or output number as SQLite's signed integer. Whoever says a number bounds it; what comes
+/// through all the same is refused, and the file is as good as before.
 pub(super) fn int(value: u64) -> Result<i64, StoreError> {
-    i64::try_from(value).map_err(|_| StoreError::Corrupt(format!("{value} does not fit the database")))
+    i64::try_from(value).map_err(|_| StoreError::Contradiction(format!("{value} does not fit the database")))
 }
 
 /// The way back of [`int`].

@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod absurd_numbers;
 mod accept_reorg;
 mod address;
 mod bad_nodes;

@@ -2,9 +2,9 @@
 //! <https://developer.bitcoin.org/reference/rpc/>; the quirks are noted where they bite.
 
 use crate::chain::rpc::RpcError;
-use crate::rules::{BlockHash, Txid, Work};
+use crate::rules::{BlockHash, HEIGHT_MAX, Txid, Work};
 use bitcoincore_rpc::bitcoin;
-use serde::de::{Unexpected, Visitor};
+use serde::de::{Error as _, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
 /// "Block not found", "No such mempool or blockchain transaction".
@@ -14,6 +14,10 @@ pub(super) const OUT_OF_RANGE: i32 = -8;
 /// Everything else that went wrong; only the text tells what.
 pub(super) const MISC: i32 = -1;
 
+/// The first bytes of a chainwork that are 0: 2^192 hashes are more than there will be, and sums of less stay
+/// far below 2^256.
+const CHAINWORK_ZEROS: usize = 8;
+
 pub(super) fn is_code(error: &RpcError, wanted: i32) -> bool {
     matches!(error, RpcError::Node { code, .. } if *code == wanted)
 }
@@ -22,15 +26,18 @@ pub(super) fn is_code(error: &RpcError, wanted: i32) -> bool {
 #[derive(Deserialize)]
 pub(super) struct ChainInfo {
     pub(super) chain: String,
+    #[serde(deserialize_with = "height")]
     pub(super) blocks: u64,
+    #[serde(deserialize_with = "height")]
     pub(super) headers: u64,
     pub(super) bestblockhash: Hash,
     pub(super) chainwork: WorkText,
     pub(super) initialblockdownload: bool,
     /// Absent before Bitcoin Core 23.
-    pub(super) time: Option<u64>,
+    pub(super) time: Option<u32>,
     #[serde(default)]
     pub(super) pruned: bool,
+    #[serde(default, deserialize_with = "optional_height")]
     pub(super) pruneheight: Option<u64>,
     /// Absent before Bitcoin Core 28 and off signet.
     pub(super) signet_challenge: Option<String>,
@@ -46,8 +53,10 @@ pub(super) struct NetworkInfo {
 /// One entry of `getchaintips`.
 #[derive(Deserialize)]
 pub(super) struct ChainTip {
+    #[serde(deserialize_with = "height")]
     pub(super) height: u64,
     pub(super) hash: Hash,
+    #[serde(deserialize_with = "height")]
     pub(super) branchlen: u64,
     pub(super) status: TipStatus,
 }
@@ -68,8 +77,11 @@ pub(super) enum TipStatus {
 /// `getblockheader`, verbose: its fields make up the 80 bytes again, so the hash can be checked.
 #[derive(Deserialize)]
 pub(super) struct HeaderFields {
+    #[serde(deserialize_with = "confirmations")]
     pub(super) confirmations: i64,
+    #[serde(deserialize_with = "height")]
     pub(super) height: u64,
+    #[serde(deserialize_with = "chainwork")]
     pub(super) chainwork: WorkText,
     version: i32,
     merkleroot: bitcoin::TxMerkleNode,
@@ -103,7 +115,45 @@ pub(super) struct HeaderWork {
 /// Only the `time` of `getblockheader`.
 #[derive(Deserialize)]
 pub(super) struct HeaderTime {
-    pub(super) time: u64,
+    pub(super) time: u32,
+}
+
+fn height<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let height = u64::deserialize(from)?;
+    if height > HEIGHT_MAX {
+        return Err(D::Error::invalid_value(Unexpected::Unsigned(height), &"a height"));
+    }
+    Ok(height)
+}
+
+fn optional_height<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    #[derive(Deserialize)]
+    struct Height(#[serde(deserialize_with = "height")] u64);
+    Ok(Option::<Height>::deserialize(from)?.map(|Height(height)| height))
+}
+
+/// -1 off the active chain.
+fn confirmations<'de, D: Deserializer<'de>>(from: D) -> Result<i64, D::Error> {
+    let count = i64::deserialize(from)?;
+    if !(-1..=i64::from(u32::MAX)).contains(&count) {
+        return Err(D::Error::invalid_value(
+            Unexpected::Signed(count),
+            &"-1 or a count of blocks",
+        ));
+    }
+    Ok(count)
+}
+
+/// What is stored and summed up, unlike work that is only compared.
+fn chainwork<'de, D: Deserializer<'de>>(from: D) -> Result<WorkText, D::Error> {
+    let work = WorkText::deserialize(from)?;
+    if work.0.to_be_bytes()[..CHAINWORK_ZEROS]
+        .iter()
+        .any(|byte| *byte != 0)
+    {
+        return Err(D::Error::custom("more work than any chain has"));
+    }
+    Ok(work)
 }
 
 /// A block hash in hex.

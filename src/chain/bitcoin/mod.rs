@@ -22,7 +22,7 @@ use super::{ChainSource, HeaderInfo, Identity, NodeTip, SourceError};
 use crate::clock::Clock;
 use crate::egress::Dial;
 use crate::index::Index;
-use crate::rules::{BlockHash, Header, HeldHeader, MempoolList, ScannedBlock};
+use crate::rules::{BlockHash, HEIGHT_MAX, Header, HeldHeader, MempoolList, ScannedBlock};
 use bytes::Bytes;
 use calls::{Hash, HeaderFields, HexBytes, MISC, NOT_FOUND, OUT_OF_RANGE, is_code};
 use scan::ScanError;
@@ -188,7 +188,10 @@ impl<D: Dial> ChainSource for BitcoinSource<D> {
         let mut hashes = Vec::new();
         while hashes.len() < count {
             let from = height.saturating_add(hashes.len() as u64);
-            let heights = (from..).take(HASH_BATCH.min(count - hashes.len()));
+            if from > HEIGHT_MAX {
+                break;
+            }
+            let heights = (from..=HEIGHT_MAX).take(HASH_BATCH.min(count - hashes.len()));
             let params = heights.map(|height| json!([height]));
             let answers = self
                 .rpc

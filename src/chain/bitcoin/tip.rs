@@ -61,7 +61,7 @@ impl<D: Dial> BitcoinSource<D> {
             hash: info.bestblockhash.0,
             height: info.blocks,
             chainwork: info.chainwork.0,
-            time_secs,
+            time_secs: u64::from(time_secs),
             is_syncing: info.initialblockdownload || info.blocks != info.headers || unproven_above.is_some(),
             headers: info.headers,
             pruned_below: info.pruned.then(|| info.pruneheight.unwrap_or(0)),

@@ -70,6 +70,58 @@ async fn c29_dialects_of_the_node_make_no_difference() {
     assert!(!error.contains("connect"), "{error}");
 }
 
+/// Numbers that no chain has: past what the database keeps, past what the node's own software counts to.
+#[tokio::test]
+async fn absurd_numbers_are_a_bad_answer_that_names_the_field() {
+    let (past_signed, last) = (1_u64 << 63, u64::MAX);
+    let node = FakeNode::regtest(3);
+    let source = source(config(&node));
+    for number in [1 << 32, past_signed, last] {
+        for field in ["blocks", "headers", "pruneheight", "time"] {
+            let mut info = json!({"pruned": true});
+            info[field] = json!(number);
+            node.state().info = info;
+            assert_odd(source.tip().await, field);
+        }
+        node.state().info = json!({});
+        for field in ["height", "branchlen"] {
+            let mut tip =
+                json!({"height": 4, "hash": "5a".repeat(32), "branchlen": 1, "status": "headers-only"});
+            tip[field] = json!(number);
+            node.state().odd_tips = vec![tip];
+            assert_odd(source.tip().await, field);
+        }
+        node.state().odd_tips.clear();
+        for field in ["height", "confirmations", "time", "version", "nonce"] {
+            let mut extra = json!({});
+            extra[field] = json!(number);
+            node.state().header_extra = extra;
+            let hash = ours(node.state().tip().block_hash());
+            assert_odd(source.header(hash).await, field);
+        }
+        node.state().header_extra = json!({});
+        assert_eq!(source.hashes(number, 5).await.unwrap(), [], "{number}");
+        assert_eq!(source.hashes(number - 2, 5).await.unwrap(), [], "{number}");
+    }
+    let hash = ours(node.state().tip().block_hash());
+    for (field, value) in [("chainwork", json!("f".repeat(64))), ("confirmations", json!(-2))] {
+        node.state().header_extra = json!({field: value});
+        assert_odd(source.header(hash).await, field);
+    }
+    node.state().header_extra = json!({});
+    source.tip().await.unwrap();
+}
+
+#[track_caller]
+fn assert_odd<T: std::fmt::Debug>(answer: Result<T, SourceError>, field: &str) {
+    match answer {
+        Err(error @ SourceError::Unreachable { .. }) => {
+            assert!(error.to_string().contains(field), "{field}: {error}");
+        }
+        other => panic!("{field}: {other:?}"),
+    }
+}
+
 /// A branch that the node knows besides its own.
 struct Branch(&'static str, u64, u64, u64);
 
