@@ -266,13 +266,7 @@ async fn serve_ops(
         return Ok("off".to_owned());
     };
     let failed = |source| DaemonError::Listen { address, source };
-    let ops = Ops::new(
-        store.clone(),
-        clock,
-        config.database.clone(),
-        followed.to_vec(),
-        findings,
-    );
+    let ops = Ops::new(store.clone(), clock, followed.to_vec(), findings);
     let listener = ops.listen(address).await.map_err(failed)?;
     let address = listener.address().map_err(failed)?;
     parts.spawn(async move {

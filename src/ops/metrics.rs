@@ -52,7 +52,7 @@ fn process(page: &mut Page, parts: &Parts, readings: Option<&Readings>) {
         i64::from(readings.is_some()),
     );
     let bytes = |suffix: &str| {
-        let mut name = parts.database.as_os_str().to_owned();
+        let mut name = parts.store.path().as_os_str().to_owned();
         name.push(suffix);
         std::fs::metadata(name).map_or(0, |file| whole(file.len()))
     };

@@ -22,7 +22,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use listener::Bounded;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -52,7 +51,6 @@ pub struct Ops(Arc<Parts>);
 struct Parts {
     store: Store,
     clock: Clock,
-    database: PathBuf,
     followed: Vec<Followed>,
     findings: usize,
     started_ms: i64,
@@ -61,17 +59,10 @@ struct Parts {
 
 impl Ops {
     /// For this store on the file `database`, at whose opening `findings` things were noticed.
-    pub fn new(
-        store: Store,
-        clock: Clock,
-        database: PathBuf,
-        followed: Vec<Followed>,
-        findings: usize,
-    ) -> Ops {
+    pub fn new(store: Store, clock: Clock, followed: Vec<Followed>, findings: usize) -> Ops {
         Ops(Arc::new(Parts {
             store,
             clock,
-            database,
             followed,
             findings,
             started_ms: clock.now_ms(),

@@ -29,6 +29,7 @@ mod mempool;
 mod merchants;
 mod migrate;
 mod open;
+mod place;
 mod projection;
 mod repair;
 pub mod report;

@@ -15,6 +15,7 @@ use super::fault::FaultCell;
 use super::highwater;
 use super::lock::{Lock, beside};
 use super::migrate::{Found, SCHEMA, identify};
+use super::place::resolve;
 use super::transact::{Writer, diagnose, transact};
 
 /// How long SQLite itself waits for another writer (a CLI command, mostly).
@@ -53,13 +54,14 @@ pub enum OpenMode {
 }
 
 impl Database {
-    /// Opens `path`.
+    /// Opens `path`, or what it is a link to.
     ///
     /// # Errors
     /// By what to do next: [`StoreError::Locked`], [`StoreError::Missing`], [`StoreError::NotOurs`],
     /// [`StoreError::SchemaTooNew`], [`StoreError::SchemaTooOld`], [`StoreError::Damaged`]; after
     /// [`StoreError::DiskFull`] and [`StoreError::Busy`] trying again later is enough.
     pub fn open(path: &Path, mode: OpenMode) -> Result<Database, StoreError> {
+        let path = &resolve(path, mode)?;
         match mode {
             OpenMode::Daemon => open_daemon(path),
             OpenMode::Write => open_command(path),
@@ -145,7 +147,7 @@ fn open_command(path: &Path) -> Result<Database, StoreError> {
 }
 
 fn open_reader(path: &Path) -> Result<Database, StoreError> {
-    must_exist(path)?;
+    refuse_foreign_log_at_rest(path)?;
     // Without a log and without a daemon nobody is writing, and SQLite need not create files to read.
     let at_rest = AtRest::look(path)?;
     let (conn, role) = match at_rest {
@@ -176,7 +178,7 @@ fn quiet(path: &Path, conn: Connection, role: Role) -> Database {
 
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
     let location = if flags.contains(OpenFlags::SQLITE_OPEN_URI) {
-        PathBuf::from(immutable_uri(path)?)
+        PathBuf::from(immutable_uri(path))
     } else {
         path.to_owned()
     };
@@ -218,7 +220,7 @@ fn set_up_writing(conn: &Connection) -> Result<(), StoreError> {
 }
 
 fn connect_existing(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
-    must_exist(path)?;
+    refuse_foreign_log_at_rest(path)?;
     let conn = connect(path, flags).map_err(|error| explain_log(path, error))?;
     check_current(&conn, path).map_err(|error| explain_log(path, diagnose(&conn, error)))?;
     Ok(conn)
@@ -265,14 +267,12 @@ fn refuse_foreign_log(path: &Path) -> Result<(), StoreError> {
     )))
 }
 
-fn must_exist(path: &Path) -> Result<(), StoreError> {
-    if !path.exists() {
-        return Err(StoreError::Missing(path.to_owned()));
+/// A daemon has looked before it took its lock.
+fn refuse_foreign_log_at_rest(path: &Path) -> Result<(), StoreError> {
+    match Lock::is_free(path) {
+        true => refuse_foreign_log(path),
+        false => Ok(()),
     }
-    if Lock::is_free(path) {
-        refuse_foreign_log(path)?;
-    }
-    Ok(())
 }
 
 fn check_current(conn: &Connection, path: &Path) -> Result<(), StoreError> {
@@ -335,14 +335,11 @@ pub(super) fn check_pages(conn: &Connection, path: &Path, check: &str) -> Result
     }
 }
 
-/// `file:` URI with everything but plain path letters percent-encoded. Absolute, because `file://` starts a
-/// host.
-fn immutable_uri(path: &Path) -> Result<String, StoreError> {
+/// `file:` URI with everything but plain path letters percent-encoded. The path is absolute, because
+/// `file://` starts a host.
+fn immutable_uri(path: &Path) -> String {
     use std::fmt::Write as _;
     use std::os::unix::ffi::OsStrExt as _;
-    let path = path
-        .canonicalize()
-        .map_err(|error| StoreError::file("find", path, error))?;
     let mut uri = String::from("file:");
     for &byte in path.as_os_str().as_bytes() {
         if byte.is_ascii_alphanumeric() || b"/._-".contains(&byte) {
@@ -352,5 +349,5 @@ fn immutable_uri(path: &Path) -> Result<String, StoreError> {
         }
     }
     uri.push_str("?immutable=1");
-    Ok(uri)
+    uri
 }

@@ -3,7 +3,7 @@
 //! program that are not tokio's, beside one that opens the file. The inline one runs everything at once on
 //! the caller, for tests and the simulator.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ pub struct Store {
     fault: FaultCell,
     tally: Arc<Tally>,
     clock: Clock,
+    path: Arc<PathBuf>,
     /// Counts wake-ups for whoever works off queues in the database. They carry no facts.
     wakes: watch::Sender<u64>,
 }
@@ -63,6 +64,7 @@ impl Store {
     /// The second connection or a thread cannot be had.
     pub fn threaded(database: Database, clock: Clock) -> Result<Store, StoreError> {
         let fault = database.fault.clone();
+        let path = Arc::new(database.path().to_owned());
         let tally = Arc::new(Tally::default());
         let mut reader = Database::open(database.path(), OpenMode::ReadOnly)?;
         reader.fault = fault.clone();
@@ -75,6 +77,7 @@ impl Store {
             fault,
             tally,
             clock,
+            path,
             wakes: watch::Sender::new(0),
         })
     }
@@ -85,6 +88,7 @@ impl Store {
             fault: database.fault.clone(),
             tally: Arc::new(Tally::default()),
             clock,
+            path: Arc::new(database.path().to_owned()),
             wakes: watch::Sender::new(0),
             shell: Shell::Inline {
                 database: Arc::new(Mutex::new(Some(database))),
@@ -208,6 +212,11 @@ impl Store {
     /// Waits until the store must not be used any more. The daemon then exits and is started anew.
     pub async fn failed(&self) -> Fault {
         self.fault.wait().await
+    }
+
+    /// The file, whatever link it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// What the store did so far.

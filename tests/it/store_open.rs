@@ -3,6 +3,7 @@
 use creditd::store::{Database, OpenMode, StoreError};
 
 use crate::common::daemon::{Daemon, Setup};
+use crate::common::metrics::Scrape;
 use crate::common::stub::StubNode;
 use crate::common::wait::{PATIENCE, wait_until};
 
@@ -43,4 +44,28 @@ fn a_lock_that_is_let_go_at_once_does_not_end_the_daemon() {
         logged(&daemon, "creditd is ready")
     });
     daemon.stop();
+}
+
+/// What is counted and kept beside the file goes by the file's own name.
+#[test]
+fn a_database_behind_a_link_is_measured_with_its_log() {
+    let stub = StubNode::alone();
+    let mut daemon = Daemon::prepare(&Setup {
+        ops_listen: "127.0.0.1:0".to_owned(),
+        ..Setup::for_stub(&stub)
+    });
+    let elsewhere = tempfile::tempdir().unwrap();
+    let real = elsewhere.path().join("real.db");
+    Database::open(&real, OpenMode::Daemon).unwrap().close().unwrap();
+    std::os::unix::fs::symlink(&real, daemon.database()).unwrap();
+    daemon.start_again();
+    let scrape = Scrape::parse(&daemon.ops("/metrics").1);
+    assert!(scrape.value("creditd_database_wal_bytes", &[]) > 0.0);
+    daemon.stop();
+    let beside = |suffix: &str| daemon.database().with_extension(suffix).exists();
+    assert!(
+        !beside("db.lock") && !beside("db.highwater"),
+        "they are beside the file"
+    );
+    assert!(real.with_extension("db.lock").exists());
 }
