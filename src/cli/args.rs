@@ -154,7 +154,7 @@ Example:
     Backup {
         /// The new file
         file: PathBuf,
-        /// Replace a file of that name, once the copy is whole
+        /// Replace an earlier backup of that name, once the copy is whole
         #[arg(long)]
         replace: bool,
     },

@@ -1,7 +1,8 @@
 //! A backup: one file that holds one state of the database, under its name only once it is whole. A plain
 //! copy of the file is none, because part of the database is in its log.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -9,8 +10,9 @@ use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 
 use super::highwater::sync_folder;
-use super::lock::beside;
-use super::open::check_pages;
+use super::lock::{COMPANIONS, beside};
+use super::migrate::APPLICATION_ID;
+use super::open::{FORMAT_VERSIONS, ROLLBACK, check_pages};
 use super::transact::diagnose;
 use super::{Database, StoreError};
 
@@ -40,7 +42,7 @@ pub struct BackupMade {
 pub enum Existing {
     /// Keep it and refuse.
     Refuse,
-    /// Replace it, once the new backup is whole.
+    /// Replace it if it is a backup, once the new one is whole.
     Replace,
 }
 
@@ -49,7 +51,8 @@ impl Database {
     /// before it gets its name, and both survive a power loss when this returns.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] if the name is taken; otherwise why the copy is not there.
+    /// [`StoreError::Refused`] if the name is taken, by anything but an earlier backup that may be replaced;
+    /// otherwise why the copy is not there.
     pub fn backup(
         &self,
         target: &Path,
@@ -73,20 +76,46 @@ impl Database {
         })
     }
 
+    /// Nothing but a backup of ours is ever replaced, and nothing that belongs to the database is a backup's
+    /// name, whether it is there now or not.
     fn refuse_target(&self, target: &Path, existing: Existing) -> Result<(), StoreError> {
-        if !target.exists() {
-            return Ok(());
-        }
-        let is_same = target.canonicalize().ok() == self.path.canonicalize().ok();
-        if is_same || existing == Existing::Refuse {
-            let what = if is_same {
-                "the database itself"
-            } else {
-                "there already"
+        let refused = |what: &str| Err(StoreError::Refused(format!("{} {what}", target.display())));
+        if let Some(suffix) = self.companion(target) {
+            return match suffix {
+                "" => refused("is the database itself: name another file"),
+                _ => refused("belongs to the database: name another file"),
             };
-            return Err(StoreError::Refused(format!("{} is {what}", target.display())));
         }
-        Ok(())
+        let found = match target.symlink_metadata() {
+            Ok(found) => found,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(StoreError::file("look at", target, error)),
+        };
+        if found.is_symlink() {
+            return refused("is a link: name a file");
+        }
+        if found.is_dir() {
+            return refused("is a folder: name a file in it");
+        }
+        if !found.is_file() {
+            return refused("is no regular file: name one");
+        }
+        match existing {
+            Existing::Refuse => refused("is there already"),
+            Existing::Replace if is_backup(target) => Ok(()),
+            Existing::Replace => refused("is no backup made by `creditd backup`, so it is not replaced"),
+        }
+    }
+
+    /// Which file of the database it is, by its suffix.
+    fn companion(&self, target: &Path) -> Option<&'static str> {
+        let folder = match target.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let place = folder.canonicalize().ok()?.join(target.file_name()?);
+        let is_it = |suffix: &&str| beside(&self.path, suffix) == place;
+        COMPANIONS.into_iter().find(is_it)
     }
 
     /// Returns the size of the copy.
@@ -142,6 +171,19 @@ fn copy_steps(
             }
         }
     }
+}
+
+/// By its header: an SQLite file of ours without a log. One that a daemon was ever started on has a log, and
+/// is somebody's database.
+fn is_backup(file: &Path) -> bool {
+    let mut header = [0; 72];
+    let read = File::open(file).and_then(|mut file| file.read_exact(&mut header));
+    read.is_ok()
+        && header.starts_with(b"SQLite format 3\0")
+        && header[FORMAT_VERSIONS] == [ROLLBACK, ROLLBACK]
+        && i64::from(u32::from_be_bytes([
+            header[68], header[69], header[70], header[71],
+        ])) == APPLICATION_ID
 }
 
 /// Makes one file of the copy, and checks it.

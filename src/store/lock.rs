@@ -21,6 +21,18 @@ pub(super) fn lock_path(database: &Path) -> PathBuf {
     beside(database, ".lock")
 }
 
+/// The suffixes of all that lies beside a database file, and of the file itself.
+pub(super) const COMPANIONS: [&str; 8] = [
+    "",
+    "-wal",
+    "-shm",
+    "-journal",
+    ".lock",
+    ".highwater",
+    ".highwater.new",
+    ".space",
+];
+
 /// The path of a companion of the database file.
 pub(super) fn beside(database: &Path, suffix: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();

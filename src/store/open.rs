@@ -38,8 +38,8 @@ const CHECK_BYTES_MAX: u64 = 64 << 20;
 const CHECKED_TABLES: [&str; 6] = ["meta", "chains", "headers", "deposits", "credits", "journal"];
 
 /// Where SQLite's file header says how to read and to write the file, and its word for "without a log".
-const FORMAT_VERSIONS: Range<usize> = 18..20;
-const ROLLBACK: u8 = 1;
+pub(super) const FORMAT_VERSIONS: Range<usize> = 18..20;
+pub(super) const ROLLBACK: u8 = 1;
 
 /// Who opens the file, and for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

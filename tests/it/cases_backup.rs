@@ -151,6 +151,16 @@ fn c53_backup_gets_its_name_only_when_whole_and_takes_nobody_elses() {
         daemon.cli(&["backup", nowhere.to_str().unwrap()]).status.code(),
         Some(2)
     );
+    let replaced = daemon.cli(&["backup", "--replace", there.to_str().unwrap()]);
+    assert!(
+        !replaced.status.success(),
+        "never over what is no backup: {replaced:?}"
+    );
+    assert_eq!(std::fs::read_to_string(&there).unwrap(), "something of value");
+    std::fs::remove_file(&there).unwrap();
+    daemon.json(&["backup", there.to_str().unwrap()]);
+    node.mine(vec![tx(&[coin(2)], &[(script(D1), 2_000)])]);
+    daemon.wait_height(3);
     daemon.json(&["backup", "--replace", there.to_str().unwrap()]);
     assert_whole(&there);
     let replaced = daemon.cli(&["backup", "--replace", daemon.database().to_str().unwrap()]);
@@ -158,7 +168,7 @@ fn c53_backup_gets_its_name_only_when_whole_and_takes_nobody_elses() {
         !replaced.status.success(),
         "never over the database itself: {replaced:?}"
     );
-    assert_eq!(daemon.net_sum(), 1_000);
+    assert_eq!(daemon.net_sum(), 3_000);
     let names = std::fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(names, 1, "a refused backup leaves nothing behind");
 }

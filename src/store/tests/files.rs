@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::{Scratch, note, notes};
 use crate::clock::Clock;
-use crate::store::{BackupProgress, Database, Existing, Finding, OpenMode, Store, StoreError};
+use crate::store::{Database, Existing, Finding, OpenMode, Store, StoreError};
 
 const MODES: [OpenMode; 3] = [OpenMode::Daemon, OpenMode::Write, OpenMode::ReadOnly];
 
@@ -191,26 +191,6 @@ async fn every_backup_taken_during_writes_is_whole_and_has_all_that_was_acknowle
     // A backup is a database like any other.
     let mut restored = open(&scratch.path.with_file_name("backup-0.db"), OpenMode::Daemon).unwrap();
     restored.write(1, |tx| note(tx, 1_000)).unwrap();
-}
-
-#[test]
-fn a_backup_replaces_nothing_unless_told_to_and_never_the_database() {
-    let (scratch, database) = Scratch::new();
-    let target = scratch.path.with_file_name("backup.db");
-    fs::write(&target, "precious").unwrap();
-    let refused = database.backup(&target, Existing::Refuse, |_| ());
-    assert!(matches!(refused, Err(StoreError::Refused(_))));
-    assert_eq!(fs::read(&target).unwrap(), b"precious");
-    let mut last = None;
-    let made = database
-        .backup(&target, Existing::Replace, |progress| last = Some(progress))
-        .unwrap();
-    assert_eq!(made.bytes, fs::metadata(&target).unwrap().len());
-    assert!(matches!(last, Some(BackupProgress { done_pages, total_pages }) if done_pages == total_pages));
-    for target in [&scratch.path, &scratch.path.with_file_name("nowhere/backup.db")] {
-        assert!(database.backup(target, Existing::Replace, |_| ()).is_err());
-    }
-    open(&target, OpenMode::ReadOnly).unwrap();
 }
 
 /// What a crash leaves: the files of a live database as they are at this moment.

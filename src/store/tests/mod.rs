@@ -9,6 +9,7 @@ mod links;
 mod plans;
 mod shell;
 mod step;
+mod targets;
 mod versions;
 
 use std::path::PathBuf;
