@@ -13,7 +13,7 @@ use crate::clock::{Clock, millis};
 use crate::index::Index;
 use crate::pulse::Pulse;
 use crate::rules::chain_state::ChainState;
-use crate::rules::fork::{Comparison, ForkStep, OurTipAtNode, compare};
+use crate::rules::fork::{Comparison, EqualBranches, ForkStep, OurTipAtNode};
 use crate::rules::{HeldHeader, MempoolList};
 use crate::store::{ChainKey, ListApplied, NewChain, Store, StoreError, Terms};
 use std::sync::Arc;
@@ -99,6 +99,7 @@ pub struct Follower<S: ChainSource> {
     last_list: Option<(Arc<MempoolList>, tokio::time::Instant)>,
     listed_at: Option<tokio::time::Instant>,
     connected_since_load: u64,
+    equals: EqualBranches,
     failures: u32,
     /// What a rescan needs and the node does not have; empty when nothing.
     rescan_waits_for: String,
@@ -147,6 +148,7 @@ impl<S: ChainSource> Follower<S> {
             last_list: None,
             listed_at: None,
             connected_since_load: 0,
+            equals: EqualBranches::default(),
             failures: 0,
             rescan_waits_for: String::new(),
             reported: None,
@@ -285,7 +287,7 @@ impl<S: ChainSource> Follower<S> {
                 reason,
             })
         };
-        match compare(&at) {
+        match self.equals.judge(&at) {
             ForkStep::AtTip => Ok(false),
             ForkStep::Extend => self.catch_up(tip, node).await,
             ForkStep::Reorg { fork_height } => self.reorg(tip, node, fork_height).await,

@@ -2,6 +2,7 @@
 //! hash at a height that we hold *and* a better branch; everything else waits.
 
 use super::{BlockHash, Work};
+use std::collections::BTreeSet;
 
 /// Our tip and the node's, with what the node says of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +56,51 @@ pub enum ForkStep {
     TooDeep,
 }
 
-/// Decides.
+/// How many looks in a row must show the same branch of equal work before it is taken.
+const EQUAL_LOOKS: u32 = 3;
+
+/// What earlier looks showed of branches that have exactly our work. Behind one address there may be two
+/// nodes, each on its own of two equal tips: going along with whoever answers would undo and redo credits for
+/// as long as nobody finds a block.
+#[derive(Clone, Debug, Default)]
+pub struct EqualBranches {
+    /// Our tip and the node's at the last look, if the node's was as good, and for how many looks in a row.
+    shown: Option<(BlockHash, BlockHash, u32)>,
+    /// Tips of ours that were left for equal ones, all of the work `left_at`.
+    left: BTreeSet<BlockHash>,
+    left_at: Option<Work>,
+}
+
+impl EqualBranches {
+    /// [`compare`], but an equal branch is taken only after [`EQUAL_LOOKS`] in a row, and one that was left
+    /// for an equal one not before it is better.
+    pub fn judge(&mut self, at: &Comparison) -> ForkStep {
+        let step = compare(at);
+        if self.left_at != Some(at.our_chainwork) {
+            self.left.clear();
+            self.left_at = Some(at.our_chainwork);
+        }
+        let is_equal = at.node_chainwork == at.our_chainwork;
+        let leaves = matches!(step, ForkStep::Reorg { .. } | ForkStep::TooDeep);
+        if !(is_equal && leaves) {
+            self.shown = None;
+            return step;
+        }
+        let (ours, theirs) = (at.our_hash, at.node_hash);
+        let looks = match self.shown {
+            Some((our, their, looks)) if (our, their) == (ours, theirs) => looks.saturating_add(1),
+            Some(_) | None => 1,
+        };
+        self.shown = Some((ours, theirs, looks));
+        if looks < EQUAL_LOOKS || self.left.contains(&theirs) {
+            return ForkStep::BehindOnOtherBranch;
+        }
+        self.left.insert(ours);
+        step
+    }
+}
+
+/// Decides by one look alone.
 pub fn compare(at: &Comparison) -> ForkStep {
     if at.node_hash == at.our_hash {
         return ForkStep::AtTip;
@@ -174,6 +219,48 @@ mod tests {
             ForkStep::BehindOnOtherBranch,
         ),
     ];
+
+    #[test]
+    fn an_equal_branch_is_taken_after_some_looks_in_a_row_and_never_back() {
+        let on = |ours: u8, theirs: u8| Comparison {
+            our_hash: BlockHash([ours; 32]),
+            our_height: 12,
+            our_chainwork: work(12),
+            node_hash: BlockHash([theirs; 32]),
+            node_height: 12,
+            node_chainwork: work(12),
+            our_tip_at_node: if ours == theirs { Active } else { Stale },
+            fork_height: Some(if ours == theirs { 12 } else { 11 }),
+        };
+        let (hold, go) = (ForkStep::BehindOnOtherBranch, ForkStep::Reorg { fork_height: 11 });
+        let looks = [
+            (on(1, 2), hold),
+            (on(1, 2), hold),
+            (on(1, 1), ForkStep::AtTip),
+            (on(1, 2), hold),
+            (on(1, 2), hold),
+            (on(1, 3), hold),
+            (on(1, 2), hold),
+            (on(1, 2), hold),
+            (on(1, 2), go),
+            (on(2, 1), hold),
+            (on(2, 1), hold),
+            (on(2, 1), hold),
+            (on(2, 1), hold),
+            (on(2, 3), hold),
+            (on(2, 3), hold),
+            (on(2, 3), go),
+        ];
+        let mut equals = EqualBranches::default();
+        for (place, (at, expected)) in looks.into_iter().enumerate() {
+            assert_eq!(equals.judge(&at), expected, "look {place}");
+        }
+        let better = Comparison {
+            node_chainwork: work(13),
+            ..on(3, 1)
+        };
+        assert_eq!(equals.judge(&better), go, "better is taken at once");
+    }
 
     #[test]
     fn a_reorg_needs_another_hash_and_a_better_branch() {

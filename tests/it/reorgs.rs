@@ -1,7 +1,7 @@
 //! Reorgs, as the real follower and store take them. Heights are written behind block names; ours is drawn
 //! first.
 
-use crate::rig::{Rig, in_simulation};
+use crate::rig::{Rig, in_simulation, policy};
 use crate::scripted::{Hook, World, script};
 use std::time::Duration;
 
@@ -70,6 +70,46 @@ fn a_balancer_between_two_branches_flips_nothing() {
         assert_eq!(rig.cursor(), Some(ours));
         assert_eq!(rig.tables.events(), events);
         assert_eq!(reversals(&rig), 0);
+    });
+}
+
+/// Two nodes that know both branches of one length, each on its own. Once they take turns, once each of them
+/// answers for a while: a look or two at the other branch say nothing, and a branch that was left for an equal
+/// one is not gone back to before it is better.
+#[test]
+fn two_nodes_on_equal_branches_flip_no_credit() {
+    in_simulation(async {
+        for (turn, reversed) in [(1, 0), (2, 0), (5, 1)] {
+            let mut rig = Rig::with(|settings| settings.terms.policy = policy(&[], 1)).await;
+            let to = rig.watch(1).await;
+            let a = rig.extend(3);
+            let (pay, other) = (rig.pay(&to, 5), rig.pay(&to, 7));
+            let ours = rig.mine_on(a, &[&pay]);
+            let theirs = rig.mine_on(a, &[&other]);
+            rig.go_to(theirs);
+            rig.go_to(ours);
+            rig.settle().await;
+            rig.chain.world().go_to(1, theirs);
+            for _ in 0..40 {
+                for node in [0, 1] {
+                    rig.chain.world().current = node;
+                    rig.rounds(turn).await;
+                }
+            }
+            assert_eq!(reversals(&rig), reversed, "{turn} looks at each");
+            // The first node's branch wins; after it the other's.
+            rig.chain.world().current = 0;
+            let better = rig.extend_on(ours, 1);
+            rig.go_to(better);
+            rig.settle().await;
+            assert_eq!(rig.tables.state(&pay.outpoint(0)), "credited");
+            assert_eq!(reversals(&rig), 2 * reversed);
+            rig.compare();
+            rig.go_to(rig.extend_on(theirs, 2));
+            rig.settle().await;
+            assert_eq!(rig.tables.state(&other.outpoint(0)), "credited");
+            rig.compare();
+        }
     });
 }
 
