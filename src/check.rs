@@ -1,15 +1,19 @@
 //! `creditd check`: what an operator wants to know before (and while) the daemon runs. It asks nodes and
-//! database together and changes neither; every line that is not good names the next step.
+//! database together and changes neither, not even a restored backup or the log that a killed daemon left;
+//! every line that is not good names the next step.
 
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::clock::Clock;
 use crate::config::{BitcoinChain, Config};
-use crate::egress::HttpDial;
+use crate::egress::{GuardedDial, HttpDial, SystemResolver};
 use crate::rules::HeldHeader;
 use crate::store::{Database, OpenMode, StoreError};
 use crate::telemetry::error_line;
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
 use std::path::Path;
+use std::sync::Arc;
 
 /// How a line of the check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,7 +29,8 @@ pub enum Verdict {
 /// One line of the check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// What was looked at: `database`, `node`, `network`, `sync`, `pruning`, `rest`, `clock`.
+    /// What was looked at: `database`, `callbacks`, `config`, `node`, `network`, `rest`, `sync`, `pruning`,
+    /// `clock`.
     pub name: &'static str,
     /// The chain's alias, where the line is about one.
     pub chain: Option<String>,
@@ -37,8 +42,8 @@ pub struct Line {
     pub next_step: String,
 }
 
-/// A clock further off than this from the node's tip in the future, or a tip that much ahead of us, is
-/// wrong: Bitcoin Core itself refuses blocks more than two hours ahead.
+/// A newest block further than this in our future means that our clock is behind: Bitcoin Core refuses blocks
+/// more than two hours ahead of its own. A clock that runs ahead cannot be told from a quiet network.
 const CLOCK_SLACK_SECS: i64 = 2 * 3600;
 
 /// Looks at everything that the config names.
@@ -50,7 +55,7 @@ pub fn check(config: &Config) -> std::io::Result<Vec<Line>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let mut lines = database_lines(&config.database, clock);
+    let mut lines = vec![database_line(&config.database), callbacks_line(config)];
     for chain in &config.bitcoin {
         let cursor = cursor_of(&config.database, chain);
         lines.extend(runtime.block_on(chain_lines(chain, cursor.as_ref(), clock)));
@@ -73,63 +78,136 @@ fn line(
     }
 }
 
-fn database_lines(path: &Path, clock: Clock) -> Vec<Line> {
-    let writable = match Database::open(path, OpenMode::Write) {
-        // A write transaction without a write: proves that the file and its folder take one.
-        Ok(mut database) => database.write(clock.now_ms(), |tx| tx.list_version()),
-        Err(error) => Err(error),
-    };
+fn database_line(path: &Path) -> Line {
+    let readable = Database::open(path, OpenMode::ReadOnly);
     let place = path.display();
-    vec![match writable {
-        Ok(_) => line(
-            "database",
-            Verdict::Good,
-            format!("{place} is writable, schema as this creditd knows it"),
-            "",
-        ),
-        Err(StoreError::Missing(_)) => missing_database(path),
-        Err(error @ (StoreError::Busy(_) | StoreError::DiskFull(_))) => line(
-            "database",
-            Verdict::Warning,
-            format!("{place}: {}", error_line(&error)),
-            "wait, or make space",
-        ),
+    match readable.and_then(|database| database.read(|tx| tx.list_version())) {
+        Ok(_) => folder_line(path, "can be written, schema as this creditd knows it"),
+        Err(StoreError::Missing(_)) => folder_line(path, "will be made at the first start"),
         Err(error) => {
-            let next =
-                "check the owner and the mount of the file and its folder; restore a backup if it is damaged";
+            let verdict = if error.is_passing() {
+                Verdict::Warning
+            } else {
+                Verdict::Bad
+            };
+            let next = database_step(&error).unwrap_or("docs/operations.md");
             line(
                 "database",
-                Verdict::Bad,
+                verdict,
                 format!("{place}: {}", error_line(&error)),
                 next,
             )
         }
-    }]
+    }
 }
 
-fn missing_database(path: &Path) -> Line {
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    match std::fs::metadata(folder) {
-        Ok(meta) if meta.is_dir() && !meta.permissions().readonly() => line(
+/// Whether the daemon could write there. The database itself is opened for writing and not written to; beside
+/// it a file is made and taken away, because the log of the database has to be made there.
+fn folder_line(path: &Path, found: &str) -> Line {
+    let is_there = path.exists();
+    let opened = match is_there {
+        true => OpenOptions::new().write(true).open(path).map(drop),
+        false => Ok(()),
+    };
+    match opened.and_then(|()| try_folder(path)) {
+        Ok(()) => line(
             "database",
             Verdict::Good,
-            format!("{} will be made at the first start", path.display()),
+            format!("{} {found}", path.display()),
             "",
-        ),
-        Ok(_) => line(
-            "database",
-            Verdict::Bad,
-            format!("{} is no writable folder", folder.display()),
-            "make it one",
         ),
         Err(error) => line(
             "database",
             Verdict::Bad,
-            format!("{}: {error}", folder.display()),
-            "make the folder",
+            format!("{} cannot be written: {error}", path.display()),
+            file_step(&error).unwrap_or("look at its folder and its mount"),
+        ),
+    }
+}
+
+fn try_folder(path: &Path) -> std::io::Result<()> {
+    let mut probe = path.as_os_str().to_owned();
+    probe.push(format!(".check-{}", std::process::id()));
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&probe)?;
+    // A block, because an empty file fits on a full disk.
+    let written = file.write_all(&[0; 4096]).and_then(|()| file.sync_all());
+    std::fs::remove_file(&probe)?;
+    written
+}
+
+/// What to do about an error of the database; `None` where its text says it.
+pub fn database_step(error: &StoreError) -> Option<&'static str> {
+    match error {
+        StoreError::Busy(_) => Some("try again in a moment; nothing was written"),
+        StoreError::DiskFull(_) => Some("make room on the disk, then try again; nothing was written"),
+        StoreError::Missing(_) => {
+            Some("creditd run, or creditd watch add; or correct `database` in the config")
+        }
+        StoreError::NotOurs { .. } => Some("correct `database` in the config: the file is another program's"),
+        StoreError::File { source, .. } => file_step(source),
+        StoreError::Io(_) => Some(
+            "run it as the account that owns the database (sudo -u creditd), on a mount that can be written; \
+             otherwise look at the disk, and restore a backup (docs/operations.md)",
+        ),
+        StoreError::Damaged { .. } | StoreError::Corrupt(_) => {
+            Some("keep the file, and restore a backup (docs/operations.md, Restore)")
+        }
+        StoreError::SchemaTooNew { .. } => {
+            Some("run the newer creditd, or restore a backup that is older than it")
+        }
+        StoreError::SchemaTooOld { .. } => Some("restart the daemon with this version of creditd"),
+        StoreError::Locked { .. } => Some("stop the other daemon, or give this one a database of its own"),
+        StoreError::Contradiction(_) => Some("`creditd chain status`, and docs/operations.md"),
+        StoreError::Constraint(_) | StoreError::Closed | StoreError::StaleEpoch { .. } => {
+            Some("nothing was written; if it comes again, report it with the log")
+        }
+        StoreError::Refused(_) => None,
+    }
+}
+
+/// What to do about a file that cannot be used.
+pub fn file_step(error: &std::io::Error) -> Option<&'static str> {
+    match error.kind() {
+        ErrorKind::NotFound => Some("correct the path, or make its folder"),
+        ErrorKind::PermissionDenied => {
+            Some("run it as the account that owns the file and its folder (sudo -u creditd)")
+        }
+        ErrorKind::ReadOnlyFilesystem => Some("mount it for writing, or name a place that can be written"),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Some("make room on the disk, then try again"),
+        ErrorKind::AlreadyExists => Some("name another file, or move that one away"),
+        ErrorKind::IsADirectory | ErrorKind::NotADirectory => Some("name a file in an existing folder"),
+        ErrorKind::InvalidFilename => Some("name a shorter file"),
+        ErrorKind::InvalidData => Some("name a text file (UTF-8)"),
+        _ => None,
+    }
+}
+
+/// What callbacks need beside the network: the certificates that the config names.
+fn callbacks_line(config: &Config) -> Line {
+    let callbacks = &config.callbacks;
+    let (policy, ca_file) = (callbacks.policy.clone(), callbacks.ca_file.as_deref());
+    match (
+        GuardedDial::new(policy, Arc::new(SystemResolver), ca_file),
+        ca_file,
+    ) {
+        (Ok(_), None) => line(
+            "callbacks",
+            Verdict::Good,
+            "the public authorities are believed",
+            "",
+        ),
+        (Ok(_), Some(file)) => {
+            let found = format!(
+                "the public authorities are believed, and those in {}",
+                file.display()
+            );
+            line("callbacks", Verdict::Good, found, "")
+        }
+        (Err(error), _) => line(
+            "callbacks",
+            Verdict::Bad,
+            error_line(&error),
+            "put the certificates (PEM) there, readable for creditd, or correct `ca_file`",
         ),
     }
 }

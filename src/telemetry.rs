@@ -43,7 +43,8 @@ fn filter(level: Level) -> EnvFilter {
     EnvFilter::new(format!("{others},creditd={level}"))
 }
 
-/// An error and everything beneath it in one line, for people.
+/// An error and everything beneath it in one line, for people: what nodes, files and arguments say in it
+/// is made harmless by [`printable`].
 pub fn error_line(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -52,7 +53,51 @@ pub fn error_line(error: &dyn std::error::Error) -> String {
         text.push_str(&cause.to_string());
         next = cause.source();
     }
-    text
+    printable(&text)
+}
+
+/// The longest word of a message: longer than any address, hash or id, and than most paths.
+const WORD_CHARS_MAX: usize = 200;
+
+/// The longest line of a message.
+const MESSAGE_CHARS_MAX: usize = 1_000;
+
+/// True for letters that could move a terminal's cursor, forge a line of a log, or turn around what is
+/// written beside them.
+pub fn is_unsafe(letter: char) -> bool {
+    let is_turning = matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    letter.is_control() || is_turning || matches!(letter, '\u{2028}' | '\u{2029}')
+}
+
+/// A text with unsafe letters written out, as in `\u{1b}[2J`.
+pub fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match is_unsafe(letter) {
+            true => safe.extend(letter.escape_default()),
+            false => safe.push(letter),
+        }
+    }
+    safe
+}
+
+/// One line of a message for a terminal or a log, whoever wrote the words in it: unsafe letters are written
+/// out, and of endless words and lines the middle is left out.
+pub fn printable(text: &str) -> String {
+    let words: Vec<String> = text.split(' ').map(|word| cut(word, WORD_CHARS_MAX)).collect();
+    escaped(&cut(&words.join(" "), MESSAGE_CHARS_MAX))
+}
+
+/// Leaves out the middle: messages end with what to do.
+fn cut(text: &str, chars_max: usize) -> String {
+    let count = text.chars().count();
+    if count <= chars_max {
+        return text.to_owned();
+    }
+    let tail_chars = chars_max / 4;
+    let head = text.chars().take(chars_max - tail_chars);
+    let tail = text.chars().skip(count - tail_chars);
+    head.chain("...".chars()).chain(tail).collect()
 }
 
 /// systemd sets this for services whose stderr it reads itself.
@@ -96,4 +141,26 @@ pub fn install_panic_hook() {
         eprintln!("creditd: this is a bug in creditd: {panic}\n{trace}");
         std::process::abort();
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_safe_and_short_whoever_wrote_them() {
+        let cases = [
+            ("height 5 is above", "height 5 is above"),
+            ("b\u{fc}cher \u{4e2d}", "b\u{fc}cher \u{4e2d}"),
+            ("\u{1b}[2J\r\n<3>forged", "\\u{1b}[2J\\r\\n<3>forged"),
+            ("\u{9b}31m\u{202e}txt", "\\u{9b}31m\\u{202e}txt"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(printable(text), expected);
+        }
+        let word = printable(&format!("no {}: see", "x".repeat(5_000)));
+        assert!(word.chars().count() < 220 && word.ends_with(": see"), "{word}");
+        let line = printable(&format!("no {}: see", "x ".repeat(5_000)));
+        assert!(line.chars().count() <= 1_003 && line.ends_with(": see"), "{line}");
+    }
 }

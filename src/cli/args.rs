@@ -1,6 +1,7 @@
 //! What can be typed: commands, options and the help that teaches them.
 
 use super::callback_args::{Callbacks, Endpoints};
+use super::words;
 use crate::rules::HEIGHT_MAX;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ See it work, with no node at all:
 
 First steps:
   creditd init                          write a commented creditd.toml, then edit it
-  creditd check                         is the config right, and the database?
+  creditd check                         are the config, the database and the node right?
   creditd watch add ADDRESS --merchant shop
   creditd run                           follow the chains; stop with Ctrl-C or systemctl stop
 
@@ -56,9 +57,11 @@ pub enum Command {
         path: PathBuf,
     },
 
-    /// Check the config and the database
+    /// Check the config, the database and the nodes
     ///
-    /// Reads the config (every fault is listed, not only the first), the secrets it names, and the database.
+    /// Reads the config (every fault is listed, not only the first) and the files it names, looks at the
+    /// database and its folder, and asks every node who it is and how far. Each line that is not good names
+    /// the next step. Changes nothing, beside a running daemon or without one.
     Check,
 
     /// Follow the chains until told to stop
@@ -224,7 +227,7 @@ Examples:
         /// The file, or - for stdin
         file: PathBuf,
         /// The merchant of lines that name none
-        #[arg(long, value_name = "SLUG")]
+        #[arg(long, value_name = "SLUG", value_parser = words::merchant)]
         merchant: Option<String>,
         /// Declare them the merchant's own addresses instead
         #[arg(long)]
@@ -240,10 +243,10 @@ pub struct Watched {
     /// The address
     pub address: String,
     /// Whose it is; made at the first use
-    #[arg(long, value_name = "SLUG")]
+    #[arg(long, value_name = "SLUG", value_parser = words::merchant)]
     pub merchant: String,
     /// What it is for, in your words
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", value_parser = words::reference)]
     pub reference: String,
     #[command(flatten)]
     /// The chain.
@@ -338,7 +341,7 @@ pub struct ChainArg {
 #[derive(Clone, Debug, Args)]
 pub struct Repair {
     /// Why; kept in the audit
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = words::reason)]
     pub reason: String,
     /// Do it; without this it is only shown what would be done
     #[arg(long)]

@@ -1,6 +1,7 @@
 //! The words of `endpoint` and `callbacks`.
 
 use super::args::{Page, Repair};
+use super::words;
 use clap::{Args, Subcommand, ValueEnum};
 
 /// Endpoints.
@@ -30,7 +31,7 @@ Examples:
         #[arg(long, value_name = "HOURS", default_value_t = 24)]
         overlap_hours: u32,
         /// Why; kept in the audit
-        #[arg(long, value_name = "TEXT")]
+        #[arg(long, value_name = "TEXT", value_parser = words::reason)]
         reason: String,
     },
     /// Send a test event and say what came of it
@@ -49,7 +50,7 @@ pub struct EndpointAdd {
     /// Where callbacks go
     pub url: String,
     /// Whose events
-    #[arg(long, value_name = "SLUG", conflicts_with = "ops")]
+    #[arg(long, value_name = "SLUG", conflicts_with = "ops", value_parser = words::merchant)]
     pub merchant: Option<String>,
     /// The events that belong to no merchant: chains that halt and resume
     #[arg(long)]

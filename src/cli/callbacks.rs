@@ -202,6 +202,11 @@ pub(super) fn retry(
 
 fn targets(config: &Config, event: &str, endpoint: Option<&str>) -> anyhow::Result<Vec<String>> {
     if let Some(endpoint) = endpoint {
+        // What would be refused with `--apply` is refused without it too.
+        open::reader(config)?.read(|tx| {
+            tx.event_body(event)?;
+            tx.endpoint(endpoint)
+        })?;
         return Ok(vec![endpoint.to_owned()]);
     }
     let filter = DeliveryFilter {

@@ -35,6 +35,23 @@ struct AddedJson {
     secret: Option<String>,
 }
 
+/// What can be subscribed to. `endpoint.test` comes without being asked for.
+const EVENT_TYPES: [&str; 13] = [
+    "deposit.seen",
+    "deposit.confirming",
+    "deposit.evicted",
+    "deposit.replaced",
+    "deposit.orphaned",
+    "deposit.failed",
+    "deposit.held",
+    "deposit.released",
+    "credit.created",
+    "credit.reversed",
+    "credit.reinstated",
+    "chain.halted",
+    "chain.resumed",
+];
+
 fn json(endpoint: Endpoint) -> EndpointJson {
     EndpointJson {
         id: endpoint.id,
@@ -54,13 +71,14 @@ fn json(endpoint: Endpoint) -> EndpointJson {
 
 /// Adds an endpoint and shows what its receiver verifies with.
 pub(super) fn add(out: &mut Out, config: &Config, args: &EndpointAdd) -> anyhow::Result<Outcome> {
-    let url =
-        egress::check_url(&args.url, &config.callbacks.policy).map_err(|error| Problem(error.to_string()))?;
+    let url = egress::check_url(&args.url, &config.callbacks.policy).map_err(|error| {
+        let next = "give the https URL of a public host, or list its address in [callbacks] allow_ranges";
+        Problem::found(error.to_string(), next)
+    })?;
     let merchant = (!args.ops).then_some(args.merchant.as_deref()).flatten();
     if merchant.is_none() && !args.ops {
-        anyhow::bail!(
-            "whose events? name the merchant with --merchant, or take those of operators with --ops"
-        );
+        let next = "name the merchant with --merchant, or take the events of operators with --ops";
+        return Err(Problem::misuse("whose events?", next).into());
     }
     let types = types_of(&args.types)?;
     let key = fresh(if args.ed25519 { Scheme::V1a } else { Scheme::V1 })?;
@@ -88,16 +106,16 @@ pub(super) fn add(out: &mut Out, config: &Config, args: &EndpointAdd) -> anyhow:
     out.done()
 }
 
-fn types_of(types: &[String]) -> anyhow::Result<String> {
-    const KNOWN: [&str; 3] = ["deposit.", "credit.", "chain."];
+fn types_of(types: &[String]) -> Result<String, Problem> {
     for kind in types.iter().filter(|kind| kind.as_str() != "*") {
-        let is_known = KNOWN
-            .iter()
-            .any(|family| kind.starts_with(family) || *kind == format!("{family}*"));
-        anyhow::ensure!(
-            is_known,
-            "{kind} is no event type: credit.created, credit.*, deposit.* and the like are"
-        );
+        let is_known = |known: &&str| {
+            let family = kind.strip_suffix('*').filter(|family| family.ends_with('.'));
+            known == kind || family.is_some_and(|family| known.starts_with(family))
+        };
+        if !EVENT_TYPES.iter().any(|known| is_known(&known)) {
+            let next = format!("one of {}, or a family such as credit.*", EVENT_TYPES.join(", "));
+            return Err(Problem::misuse(format!("no event has the type {kind}"), next));
+        }
     }
     Ok(if types.is_empty() {
         "*".to_owned()

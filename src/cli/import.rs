@@ -5,7 +5,7 @@ use super::Outcome;
 use super::args::ChainArg;
 use super::open;
 use super::out::{self, Out};
-use super::watch::check_words;
+use super::words;
 use crate::address;
 use crate::config::{BitcoinChain, Config};
 use crate::daemon;
@@ -61,9 +61,6 @@ struct FaultJson {
 /// Reads the file and adds what it names.
 pub(super) fn import(out: &mut Out, config: &Config, import: &Import<'_>) -> anyhow::Result<Outcome> {
     let chain = open::chosen(config, import.chain)?;
-    if let Some(merchant) = import.merchant {
-        check_words(merchant, "").map_err(anyhow::Error::msg)?;
-    }
     let mut input = source(import.file)?;
     let mut database = open::maker(config)?;
     let key = database.write(open::now_ms(), |tx| {
@@ -183,14 +180,15 @@ fn parse_line(
         ("", Some(merchant)) => merchant,
         (merchant, _) => merchant,
     };
-    check_words(merchant, field(2))?;
+    let merchant = words::merchant(merchant).map_err(|error| format!("{:?}: {error}", short(merchant)))?;
+    let reference = words::reference(field(2))?;
     let script = address::parse(chain.network, field(0))
         .map_err(|error| format!("{} ({}): {:?}", error, error.code(), short(field(0))))?;
     Ok(Some(Row {
         line: number,
         script,
-        merchant: merchant.to_owned(),
-        reference: field(2).to_owned(),
+        merchant,
+        reference,
     }))
 }
 

@@ -16,6 +16,7 @@ mod setup;
 mod table;
 mod tx;
 mod watch;
+mod words;
 
 use crate::config::{Config, ConfigError};
 use crate::store::report::{self, Listed};
@@ -39,21 +40,47 @@ enum Outcome {
     Found,
 }
 
-/// The command ran, and this is the problem that it found: exit code 1.
+/// Why a command could not do what was asked, and what to do about it.
 #[derive(Debug, Error)]
-#[error("{0}")]
-struct Problem(String);
+#[error("{text}")]
+struct Problem {
+    text: String,
+    next: String,
+    exit_code: u8,
+}
+
+impl Problem {
+    /// The command ran, and this is what it found: exit code 1.
+    fn found(text: impl Into<String>, next: impl Into<String>) -> Problem {
+        Problem {
+            text: text.into(),
+            next: next.into(),
+            exit_code: 1,
+        }
+    }
+
+    /// What was typed makes no sense here: exit code 2.
+    fn misuse(text: impl Into<String>, next: impl Into<String>) -> Problem {
+        Problem {
+            exit_code: 2,
+            ..Problem::found(text, next)
+        }
+    }
+}
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return ExitCode::from(out::print_usage(error)),
+    };
     match run(&cli) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Found) => ExitCode::from(1),
         Err(error) if out::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             out::print_error(&error);
-            ExitCode::from(if out::is_problem(&error) { 1 } else { 2 })
+            ExitCode::from(out::exit_code(&error))
         }
     }
 }

@@ -1,5 +1,6 @@
 //! From the command line's words to the config, the database and its chains.
 
+use super::Problem;
 use super::args::{ChainArg, Page};
 use crate::address::{self, Network};
 use crate::clock::Clock;
@@ -52,12 +53,34 @@ pub(super) fn now_ms() -> i64 {
 pub(super) fn chosen<'c>(config: &'c Config, arg: &ChainArg) -> anyhow::Result<&'c BitcoinChain> {
     let aliases = || -> Vec<&str> { config.bitcoin.iter().map(|chain| chain.alias.as_str()).collect() };
     match (&arg.chain, config.bitcoin.as_slice()) {
-        (Some(alias), _) => config
-            .chain(alias)
-            .with_context(|| format!("the config has no chain {alias}, only {}", aliases().join(", "))),
+        (Some(alias), _) => config.chain(alias).ok_or_else(|| {
+            let next = format!("--chain with one of {}", aliases().join(", "));
+            Problem::misuse(format!("the config has no chain {alias}"), next).into()
+        }),
         (None, [chain]) => Ok(chain),
-        (None, _) => anyhow::bail!("which chain? name one with --chain: {}", aliases().join(", ")),
+        (None, _) => {
+            let next = format!("--chain with one of {}", aliases().join(", "));
+            Err(Problem::misuse("which chain?", next).into())
+        }
     }
+}
+
+/// The problem of a chain that the config names and the database does not know.
+pub(super) fn never_followed(alias: &str) -> Problem {
+    Problem::found(
+        format!("{alias} was never followed and has no address"),
+        "`creditd run` follows it, `creditd watch add` gives it an address",
+    )
+}
+
+/// The script of an address that was typed.
+pub(super) fn script(chain: &BitcoinChain, text: &str) -> Result<Script, Problem> {
+    address::parse(chain.network, text).map_err(|error| {
+        let (alias, network) = (&chain.alias, chain.network.name());
+        let next =
+            format!("give an address as the payer sees it; the config says that {alias} is on {network}");
+        Problem::misuse(format!("read the address {text}: {error}"), next)
+    })
 }
 
 /// The chains of a database, to give their names to what lists show.
@@ -75,8 +98,7 @@ impl Chains {
         }
         let chain = chosen(config, arg)?;
         let known = self.0.iter().find(|row| row.id == chain.chain);
-        let known =
-            known.with_context(|| format!("chain {} was never followed and has no address", chain.alias))?;
+        let known = known.ok_or_else(|| never_followed(&chain.alias))?;
         Ok(Some(known.key))
     }
 

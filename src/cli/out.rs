@@ -2,9 +2,12 @@
 
 use super::table::Table;
 use super::{Outcome, Problem};
+use crate::check;
 use crate::config::{ConfigError, SecretError};
 use crate::store::StoreError;
+use crate::telemetry::{escaped, printable};
 use anyhow::Context as _;
+use clap::error::ContextValue;
 use serde::Serialize;
 use serde::ser::SerializeMap as _;
 use std::io::{ErrorKind, Write as _};
@@ -24,9 +27,9 @@ impl Out {
         }
     }
 
-    /// One line for people.
+    /// One line for people, with nothing in it that would move a terminal's cursor.
     pub(super) fn line(&mut self, text: impl AsRef<str>) -> anyhow::Result<()> {
-        writeln!(self.stdout, "{}", text.as_ref()).context("write the answer")
+        writeln!(self.stdout, "{}", escaped(text.as_ref())).context("write the answer")
     }
 
     /// A whole answer as it is.
@@ -119,29 +122,60 @@ pub(super) fn print_error(error: &anyhow::Error) {
     if let Some(next) = next_step(error) {
         text.push_str(&format!("  next: {next}\n"));
     }
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    text.lines().for_each(note);
+}
+
+/// Prints what is wrong with the words that were typed, or the help that they ask for; the exit code.
+pub(super) fn print_usage(mut error: clap::Error) -> u8 {
+    if !error.use_stderr() {
+        let _ = error.print();
+        return 0;
+    }
+    let typed: Vec<_> = error
+        .context()
+        .filter_map(|(kind, value)| match value {
+            ContextValue::String(word) => Some((kind, printable(word))),
+            _ => None,
+        })
+        .collect();
+    for (kind, word) in typed {
+        error.insert(kind, ContextValue::String(word));
+    }
+    // As plain text: what is left of the words in hints loses its escapes with the colours.
+    error.render().to_string().lines().for_each(note);
+    2
 }
 
 /// A word beside the answer: progress, and faults of single lines.
 pub(super) fn note(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(std::io::stderr(), "{}", printable(text));
 }
 
-/// True for an error that is the answer: it ran, and what was asked for cannot be.
-pub(super) fn is_problem(error: &anyhow::Error) -> bool {
-    error.is::<Problem>() || matches!(error.downcast_ref(), Some(StoreError::Refused(_)))
+/// 1 for an error that is the answer (it ran, and what was asked for cannot be), else 2.
+pub(super) fn exit_code(error: &anyhow::Error) -> u8 {
+    match (error.downcast_ref::<Problem>(), error.downcast_ref()) {
+        (Some(problem), _) => problem.exit_code,
+        (None, Some(StoreError::Refused(_))) => 1,
+        (None, _) => 2,
+    }
 }
 
-fn next_step(error: &anyhow::Error) -> Option<&'static str> {
-    config_step(error)
-        .or_else(|| secret_step(error))
-        .or_else(|| store_step(error))
+fn next_step(error: &anyhow::Error) -> Option<String> {
+    let problem = error.downcast_ref::<Problem>();
+    problem
+        .map(|problem| problem.next.clone())
+        .or_else(|| config_step(error).map(str::to_owned))
+        .or_else(|| secret_step(error).map(str::to_owned))
+        .or_else(|| check::database_step(error.downcast_ref()?).map(str::to_owned))
+        .or_else(|| check::file_step(error.downcast_ref()?).map(str::to_owned))
 }
 
 fn config_step(error: &anyhow::Error) -> Option<&'static str> {
     Some(match error.downcast_ref()? {
         ConfigError::NotFound => "creditd init",
-        ConfigError::Unreadable { .. } => "name an existing, readable file with --config",
+        ConfigError::Unreadable { .. } => {
+            "name a text file that this user may read with --config; `creditd init` writes one"
+        }
         ConfigError::Faulty { .. } => "mend these lines, then `creditd check`",
     })
 }
@@ -152,25 +186,4 @@ fn secret_step(error: &anyhow::Error) -> Option<&'static str> {
         SecretError::Unreadable { .. } => "let the user that runs creditd read the file",
         SecretError::NotASecret { .. } => "write the secret alone into the file",
     })
-}
-
-fn store_step(error: &anyhow::Error) -> Option<&'static str> {
-    match error.downcast_ref()? {
-        StoreError::Busy(_) => Some("try again in a moment; nothing was written"),
-        StoreError::DiskFull(_) => Some("make room on the disk, then try again; nothing was written"),
-        StoreError::Missing(_) => Some("creditd run, or creditd watch add"),
-        StoreError::Constraint(_)
-        | StoreError::StaleEpoch { .. }
-        | StoreError::Io(_)
-        | StoreError::File { .. }
-        | StoreError::Contradiction(_)
-        | StoreError::Refused(_)
-        | StoreError::Corrupt(_)
-        | StoreError::Closed
-        | StoreError::Locked { .. }
-        | StoreError::NotOurs { .. }
-        | StoreError::Damaged { .. }
-        | StoreError::SchemaTooNew { .. }
-        | StoreError::SchemaTooOld { .. } => None,
-    }
 }

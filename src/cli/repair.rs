@@ -6,12 +6,10 @@ use super::deposits;
 use super::open::{self, Chains};
 use super::out::Out;
 use super::{Outcome, Problem};
-use crate::address;
 use crate::config::{BitcoinChain, Config};
 use crate::rules::state::State;
 use crate::rules::{Outpoint, Txid, ids};
 use crate::store::{Backfill, ChainKey, Database, Deposit};
-use anyhow::Context as _;
 use serde::Serialize;
 
 /// What a repair did, or would do.
@@ -52,7 +50,7 @@ pub(super) fn release(out: &mut Out, config: &Config, args: &DepositRepair) -> a
     if deposit.state != Some(State::Confirming) {
         let text =
             format!("{id} cannot be released: its payment is in no block of the best chain ({standing})");
-        return Err(Problem(text).into());
+        return Err(Problem::found(text, "wait for a block that holds it, then release it").into());
     }
     let text = format!("release {id}: the daemon credits it when it is due");
     let shown = vec![deposits::json(&chains, &deposit)];
@@ -105,27 +103,29 @@ fn check_rescan(database: &Database, chain: ChainKey, from: u64, backfill: &Back
         Ok((tx.chain_by_key(chain)?, is_watched))
     })?;
     let alias = &row.alias;
-    let problem = match row.cursor {
-        None => format!("{alias} has not been followed yet: there is nothing to rescan"),
-        Some(tip) if from > tip.height => {
-            format!(
-                "height {from} is above the tip of {alias} at {}: it is read anyway",
-                tip.height
-            )
-        }
-        Some(_) if !is_watched => "this address is not watched: add it first".to_owned(),
+    let (problem, next) = match row.cursor {
+        None => (
+            format!("{alias} has not been followed yet: there is nothing to rescan"),
+            "`creditd run` follows it".to_owned(),
+        ),
+        Some(tip) if from > tip.height => (
+            format!("height {from} is above the tip of {alias}: it is read anyway"),
+            format!("--from at or below {}", tip.height),
+        ),
+        Some(_) if !is_watched => (
+            "this address is not watched".to_owned(),
+            "`creditd watch add` it first".to_owned(),
+        ),
         Some(_) => return Ok(()),
     };
-    Err(Problem(problem).into())
+    Err(Problem::found(problem, next).into())
 }
 
 fn read_backfill(chain: &BitcoinChain, backfill: Option<&str>) -> anyhow::Result<Backfill> {
     match backfill {
         None => Ok(Backfill::Nothing),
         Some("all") => Ok(Backfill::All),
-        Some(text) => address::parse(chain.network, text)
-            .map(Backfill::Script)
-            .with_context(|| format!("read the address {text}")),
+        Some(text) => Ok(open::script(chain, text).map(Backfill::Script)?),
     }
 }
 
@@ -180,13 +180,7 @@ pub(super) fn accept_reorg(
 
 fn known_chain(database: &Database, chain: &BitcoinChain) -> anyhow::Result<ChainKey> {
     let row = database.read(|tx| tx.chain(&chain.chain))?;
-    let row = row.ok_or_else(|| {
-        Problem(format!(
-            "{} was never followed: start the daemon first",
-            chain.alias
-        ))
-    })?;
-    Ok(row.key)
+    Ok(row.ok_or_else(|| open::never_followed(&chain.alias))?.key)
 }
 
 /// A deposit by its id or by its outpoint.
@@ -207,12 +201,13 @@ fn find(config: &Config, text: &str) -> anyhow::Result<(Chains, Deposit)> {
     match (found.pop(), found.is_empty()) {
         (Some(deposit), true) => Ok((chains, deposit)),
         (Some(_), false) => {
-            Err(Problem(format!("{text} is on several chains: give the deposit's id")).into())
+            let next = "give the deposit's id, which `creditd tx TXID` shows";
+            Err(Problem::found(format!("{text} is on several chains"), next).into())
         }
-        (None, _) => Err(Problem(format!(
-            "no deposit {text}: `creditd deposits list` and `creditd tx TXID` show ids"
-        ))
-        .into()),
+        (None, _) => {
+            let next = "`creditd deposits list` and `creditd tx TXID` show ids";
+            Err(Problem::found(format!("no deposit {text}"), next).into())
+        }
     }
 }
 
@@ -242,10 +237,6 @@ pub(super) fn act(
     deposits: Vec<deposits::DepositJson>,
     work: impl FnOnce() -> anyhow::Result<bool>,
 ) -> anyhow::Result<Outcome> {
-    anyhow::ensure!(
-        !repair.reason.trim().is_empty(),
-        "--reason is empty: say why, it is kept in the audit"
-    );
     let outcome = match repair.apply {
         false => "dry",
         true if work()? => "done",

@@ -1,5 +1,8 @@
 //! Tables for people, and the same as comma-separated values for programs.
 
+use crate::telemetry::is_unsafe;
+use std::borrow::Cow;
+
 /// How a column is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Align {
@@ -67,14 +70,15 @@ impl Table {
         text
     }
 
-    /// RFC 4180, with or without the line of column names.
+    /// RFC 4180, with or without the line of column names. A cell that a spreadsheet would take for a formula
+    /// gets a `'` in front: references are texts of merchants, and the file is opened by somebody else.
     pub(super) fn to_csv(&self, has_heading: bool) -> Result<Vec<u8>, csv::Error> {
         let mut writer = csv::Writer::from_writer(Vec::new());
         if has_heading {
             writer.write_record(self.columns.iter().map(|(name, _)| name.replace(' ', "_")))?;
         }
         for row in &self.rows {
-            writer.write_record(row)?;
+            writer.write_record(row.iter().map(|cell| harmless(cell)))?;
         }
         writer.into_inner().map_err(|error| error.into_error().into())
     }
@@ -86,8 +90,19 @@ pub(super) fn shown(text: &str) -> String {
         return "-".to_owned();
     }
     text.chars()
-        .map(|letter| if letter.is_control() { '\u{fffd}' } else { letter })
+        .map(|letter| if is_unsafe(letter) { '\u{fffd}' } else { letter })
         .collect()
+}
+
+/// What begins a formula in spreadsheets (OWASP, "CSV Injection"). No number of ours begins so: amounts have
+/// no sign.
+const FORMULA_STARTS: [char; 6] = ['=', '+', '-', '@', '\t', '\r'];
+
+fn harmless(cell: &str) -> Cow<'_, [u8]> {
+    match cell.starts_with(FORMULA_STARTS) {
+        true => Cow::Owned(format!("'{cell}").into_bytes()),
+        false => Cow::Borrowed(cell.as_bytes()),
+    }
 }
 
 #[cfg(test)]
@@ -99,13 +114,16 @@ mod tests {
         table.row(vec!["shop".into(), "29000000".into()]);
         table.row(vec!["b,\"c\"".into(), "5".into()]);
         table.row(vec!["\u{1b}[2Jé".into(), String::new()]);
+        table.row(vec!["=1+1,\"x\"".into(), "7".into()]);
+        table.row(vec!["a=1".into(), "-7".into()]);
         table
     }
 
     #[test]
     fn columns_are_aligned_and_terminals_are_safe() {
-        let expected =
-            "MERCHANT  NET BASE\nshop      29000000\nb,\"c\"            5\n\u{fffd}[2Jé            -\n";
+        let expected = "MERCHANT  NET BASE\nshop      29000000\nb,\"c\"            5\n\u{fffd}[2Jé          \
+           -\n\
+             =1+1,\"x\"         7\na=1             -7\n";
         assert_eq!(table().to_text(), expected);
     }
 
@@ -116,5 +134,6 @@ mod tests {
             csv.starts_with("merchant,net_base\nshop,29000000\n\"b,\"\"c\"\"\",5\n"),
             "{csv}"
         );
+        assert!(csv.ends_with("\"'=1+1,\"\"x\"\"\",7\na=1,'-7\n"), "{csv}");
     }
 }

@@ -11,7 +11,6 @@ use crate::daemon::BITCOIN_DECIMALS;
 use crate::rules::{Txid, policy};
 use crate::store::JournalEntry;
 use crate::store::report::{AuditRow, DepositStory, EventRow, OutputStory, TxStory};
-use anyhow::Context as _;
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -113,14 +112,18 @@ struct EventJson {
 
 /// Tells the story of a transaction on every chain that knows it.
 pub(super) fn tx(out: &mut Out, config: &Config, txid: &str) -> anyhow::Result<Outcome> {
-    let txid =
-        Txid::from_hex(txid).with_context(|| format!("{txid:?} is no transaction id: 64 hex digits"))?;
+    let txid = Txid::from_hex(txid).ok_or_else(|| {
+        let next = "give its 64 hex digits; `creditd deposits list` shows those of payments";
+        Problem::misuse(format!("{txid:?} is no transaction id"), next)
+    })?;
     let database = open::reader(config)?;
     let (chains, stories) = database.read(|tx| Ok((Chains::read(tx)?, tx.tx_story(&txid)?)))?;
     if stories.is_empty() {
         let text =
             format!("nothing is known of {txid}: it pays and spends nothing of ours, or was not seen yet");
-        return Err(Problem(text).into());
+        let next = "`creditd chain status` shows how far blocks are read; \
+                    `creditd rescan --backfill ADDRESS` finds what came before an address was watched";
+        return Err(Problem::found(text, next).into());
     }
     let stories: Vec<TxJson> = stories.iter().map(|story| json(config, &chains, story)).collect();
     if out.json {

@@ -7,16 +7,12 @@ use super::table::{Align, Table};
 use super::{Outcome, Problem};
 use crate::address;
 use crate::clock::rfc3339;
-use crate::config::{Config, is_name};
+use crate::config::Config;
 use crate::daemon;
 use crate::rules::Script;
 use crate::store::report::{AddressRow, Filter, Listed};
 use crate::store::{AddressAdded, AddressKind, NewAddress, StoreError};
-use anyhow::Context as _;
 use serde::Serialize;
-
-/// The longest reference that is kept.
-const REFERENCE_CHARS_MAX: usize = 200;
 
 #[derive(Serialize)]
 struct AddressJson {
@@ -47,9 +43,7 @@ pub(super) fn add(
     kind: AddressKind,
 ) -> anyhow::Result<Outcome> {
     let chain = open::chosen(config, &watched.chain)?;
-    let script = address::parse(chain.network, &watched.address)
-        .with_context(|| format!("read the address {}", watched.address))?;
-    check_words(&watched.merchant, &watched.reference).map_err(anyhow::Error::msg)?;
+    let script = open::script(chain, &watched.address)?;
     let rule = NewAddress {
         script: script.clone(),
         kind,
@@ -68,7 +62,8 @@ pub(super) fn add(
         Some(AddressAdded::Added) => "added",
         Some(AddressAdded::Known) => "known",
         Some(AddressAdded::Conflict(conflict)) => {
-            return Err(Problem(format!("{address} {conflict}")).into());
+            let next = "give this merchant another address; `creditd watch list` shows the rules";
+            return Err(Problem::found(format!("{address} {conflict}"), next).into());
         }
         None => unreachable!("one rule has one outcome"),
     };
@@ -105,21 +100,6 @@ fn canonical(config: &Config, watched: &Watched, script: &Script) -> String {
         .ok()
         .and_then(|chain| address::print(chain.network, script))
         .unwrap_or_else(|| watched.address.clone())
-}
-
-/// Holds a merchant's slug and a reference against what is allowed.
-pub(super) fn check_words(merchant: &str, reference: &str) -> Result<(), String> {
-    if !is_name(merchant) {
-        return Err(format!(
-            "{merchant:?} is no merchant: 1 to 32 of a-z, 0-9 and -, such as \"shop-1\""
-        ));
-    }
-    if reference.chars().count() > REFERENCE_CHARS_MAX || reference.chars().any(char::is_control) {
-        return Err(format!(
-            "a reference has at most {REFERENCE_CHARS_MAX} characters and no control characters"
-        ));
-    }
-    Ok(())
 }
 
 /// Lists watch rules in the order in which they were added.

@@ -101,7 +101,7 @@ impl Database {
             return refused("is no regular file: name one");
         }
         match existing {
-            Existing::Refuse => refused("is there already"),
+            Existing::Refuse => refused("is there already: name another file, or replace it with --replace"),
             Existing::Replace if is_backup(target) => Ok(()),
             Existing::Replace => refused("is no backup made by `creditd backup`, so it is not replaced"),
         }

@@ -134,7 +134,7 @@ impl WriteTx<'_> {
             self.audit_endpoint(&endpoint, "endpoint", &format!("added for {types}"))?;
         } else if endpoint.types != types {
             return Err(StoreError::Refused(format!(
-                "{id} is there already, for the types {}",
+                "{id} is there already, for the types {}: give this one another URL, such as one with ?2",
                 endpoint.types
             )));
         }

@@ -47,7 +47,17 @@ const COMMANDS: &[&[&str]] = &[
     &["chain", "status"],
     &["chain", "accept-reorg"],
     &["rescan"],
+    &["endpoint", "add"],
+    &["endpoint", "list"],
+    &["endpoint", "pause"],
+    &["endpoint", "resume"],
+    &["endpoint", "rotate-secret"],
+    &["endpoint", "test"],
+    &["callbacks", "list"],
+    &["callbacks", "show"],
+    &["callbacks", "retry"],
     &["backup"],
+    &["demo"],
     &["completions"],
     &["man"],
 ];
@@ -64,6 +74,11 @@ fn every_command_is_in_the_help_and_has_its_own() {
         );
         answer(creditd(&folder).args(*path).arg("--help"), 0);
     }
+    let (check, _) = answer(creditd(&folder).args(["check", "--help"]), 0);
+    assert!(
+        check.contains("asks every node") && check.contains("Changes nothing"),
+        "{check}"
+    );
     assert!(help.contains("Exit codes: 0 done, 1 found a problem, 2 could not run."));
 }
 

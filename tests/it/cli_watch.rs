@@ -89,7 +89,11 @@ fn what_cannot_be_watched_says_why() {
         2,
         "an address of main, but this chain is regtest",
     );
-    refused(&add(D1, "The Shop"), 2, "\"The Shop\" is no merchant");
+    refused(
+        &add(D1, "The Shop"),
+        2,
+        "'The Shop' for '--merchant <SLUG>': a merchant is 1 to 32 of a-z, 0-9 and -",
+    );
     assert!(!files.database().exists(), "nothing was made for nothing");
 }
 

@@ -28,6 +28,8 @@ mod cases_rescan;
 mod cases_restart;
 mod cases_shapes;
 mod cases_sync;
+mod cli_check;
+mod cli_errors;
 mod cli_help;
 mod cli_json;
 mod cli_reports;
