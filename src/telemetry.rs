@@ -65,7 +65,9 @@ const MESSAGE_CHARS_MAX: usize = 1_000;
 /// True for letters that could move a terminal's cursor, forge a line of a log, or turn around what is
 /// written beside them.
 pub fn is_unsafe(letter: char) -> bool {
-    let is_turning = matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let turns = ['\u{61c}', '\u{200e}', '\u{200f}'];
+    let is_turning =
+        turns.contains(&letter) || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     letter.is_control() || is_turning || matches!(letter, '\u{2028}' | '\u{2029}')
 }
 

@@ -121,9 +121,16 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_and_terminals_are_safe() {
-        let expected = "MERCHANT  NET BASE\nshop      29000000\nb,\"c\"            5\n\u{fffd}[2Jé          \
-           -\n\
-             =1+1,\"x\"         7\na=1             -7\n";
+        let expected = [
+            "MERCHANT  NET BASE",
+            "shop      29000000",
+            "b,\"c\"            5",
+            "\u{fffd}[2Jé            -",
+            "=1+1,\"x\"         7",
+            "a=1             -7",
+            "",
+        ]
+        .join("\n");
         assert_eq!(table().to_text(), expected);
     }
 

@@ -24,9 +24,15 @@ fn assert_good(args: &[&str], text: &str) {
         "{}",
         &text[..500]
     );
-    let has_next = ["\n  next: ", "`creditd ", ": name another file", "try '--help'"]
-        .iter()
-        .any(|way| text.contains(way));
+    let has_next = [
+        "\n  next: ",
+        "`creditd ",
+        ": name a",
+        ": make it, or name",
+        "try '--help'",
+    ]
+    .iter()
+    .any(|way| text.contains(way));
     assert!(
         has_next,
         "{} says no next step: {text}",
