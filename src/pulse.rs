@@ -125,6 +125,10 @@ impl<D: Dial> Dial for PulsingDial<D> {
     fn reset(&self) {
         self.dial.reset();
     }
+
+    fn dials(&self) -> u64 {
+        self.dial.dials()
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! and replies bounded in one place, and a test or the simulator can stand in for the network.
 
 mod callback;
+mod dials;
 mod error;
 mod guard;
 mod node;
@@ -68,6 +69,12 @@ pub trait Dial: Send + Sync + 'static {
     /// Forgets pooled connections, so that the next request dials anew. Called after any error: an answer
     /// that comes late on an old connection must not be taken for the answer to a newer question.
     fn reset(&self);
+
+    /// How many connections were begun so far, where that is counted: after another one, whoever answered
+    /// before may not be who answers now.
+    fn dials(&self) -> u64 {
+        0
+    }
 }
 
 fn request(client: &reqwest::Client, request: HttpRequest) -> reqwest::RequestBuilder {

@@ -1,5 +1,6 @@
 //! The way to nodes, which the operator's config names: any address, whole answers only.
 
+use super::dials::Dials;
 use super::error::explain;
 use super::{Dial, DialError, HttpReply, HttpRequest, tls};
 use std::sync::{Mutex, PoisonError};
@@ -14,6 +15,7 @@ const IDLE: Duration = Duration::from_secs(20);
 pub struct HttpDial {
     /// Made at the first request and again after each [`Dial::reset`]: dropping a client drops its pool.
     client: Mutex<Option<reqwest::Client>>,
+    dials: Dials,
 }
 
 impl HttpDial {
@@ -34,6 +36,7 @@ impl HttpDial {
             .redirect(reqwest::redirect::Policy::none())
             .pool_idle_timeout(IDLE)
             .tcp_nodelay(true)
+            .connector_layer(self.dials.clone())
             .build()
             .map_err(|error| DialError::Broken(error.into()))?;
         *slot = Some(client.clone());
@@ -57,6 +60,10 @@ impl Dial for HttpDial {
 
     fn reset(&self) {
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn dials(&self) -> u64 {
+        self.dials.count()
     }
 }
 

@@ -102,6 +102,44 @@ fn c12_node_changed_for_another_while_running_gives_nothing() {
 }
 
 #[test]
+fn c12_node_changed_behind_its_url_is_asked_again_who_it_is_and_undoes_nothing() {
+    let node = FakeNode::regtest(2);
+    let at_two = node.state().chain[2].block_hash();
+    let setup = Setup {
+        chain_lines: format!("start = 1\ncheckpoints = [{{ height = 2, hash = \"{at_two}\" }}]\n"),
+        confirmations: 1,
+        ..Setup::for_stub(&node.stub)
+    };
+    let mut daemon = Daemon::prepare(&setup);
+    daemon.watch(D1);
+    daemon.start_again();
+    node.mine(vec![tx(&[coin(1)], &[(script(D1), 1_000)])]);
+    daemon.wait_height(3);
+    assert_eq!(daemon.net_sum(), 1_000);
+    // The address leads to a node of a chain that began with the same blocks and has more work.
+    let other = FakeNode::regtest(1);
+    (0..9).for_each(|number| {
+        other.mine(vec![tx(&[coin(100 + number)], &[(script(D1), 7)])]);
+    });
+    let ours = {
+        let mut state = node.state();
+        let theirs = other.state().chain.clone();
+        let ours = std::mem::replace(&mut state.chain, theirs);
+        node.stub.cut_connections();
+        ours
+    };
+    let status = daemon.wait_state("wrong_network", &at_two.to_string());
+    assert_eq!(status["is_halted"], true);
+    wait_polls(&node.stub, 3);
+    assert_eq!(daemon.events_of("credit.reversed").len(), 0);
+    assert_eq!(daemon.count("SELECT count(*) FROM txs"), 1);
+    assert_eq!(daemon.net_sum(), 1_000);
+    node.state().chain = ours;
+    daemon.wait_height(3);
+    daemon.assert_sound();
+}
+
+#[test]
 fn c12_configured_checkpoint_tells_a_fork_apart() {
     let node = FakeNode::regtest(5);
     let other = FakeNode::regtest(5);

@@ -74,8 +74,8 @@ fn a_balancer_between_two_branches_flips_nothing() {
 }
 
 /// Two nodes that know both branches of one length, each on its own. Once they take turns, once each of them
-/// answers for a while: a look or two at the other branch say nothing, and a branch that was left for an equal
-/// one is not gone back to before it is better.
+/// answers for a while: a look or two at the other branch say nothing, and a branch that was left for an
+/// equal one is not gone back to before it is better.
 #[test]
 fn two_nodes_on_equal_branches_flip_no_credit() {
     in_simulation(async {

@@ -56,6 +56,8 @@ const TIED: &[(&str, &[&str])] = &[
     ("prometheus_client", &["ops"]),
     ("sd_notify", &["daemon"]),
     ("reqwest", &["egress"]),
+    ("tower_layer", &["egress"]),
+    ("tower_service", &["egress"]),
     ("toml", &["config"]),
     ("tracing_subscriber", &["telemetry"]),
     ("bitcoincore_rpc", &["chain", "address", "sandbox"]),

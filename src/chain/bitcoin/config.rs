@@ -58,6 +58,9 @@ pub struct BitcoinConfig {
     pub call_deadline: Duration,
     /// Total time of one block or one list of the mempool.
     pub block_deadline: Duration,
+    /// How long a node is believed to be the one that it was, as long as its connection lasts: a proxy may
+    /// keep that and send us to another.
+    pub recheck: Duration,
 }
 
 impl BitcoinConfig {
@@ -72,6 +75,7 @@ impl BitcoinConfig {
             may_use_rest: true,
             call_deadline: Duration::from_secs(10),
             block_deadline: Duration::from_secs(60),
+            recheck: Duration::from_secs(60),
         }
     }
 

@@ -11,6 +11,7 @@ use crate::egress::Dial;
 use crate::rules::{BlockHash, ChainId};
 use serde_json::json;
 use std::sync::atomic::Ordering;
+use tokio::time::Instant;
 
 /// Bitcoin Core 25.0 as `getnetworkinfo.version` says it.
 const OLDEST_VERSION: u64 = 250_000;
@@ -26,19 +27,41 @@ pub(super) struct Standing {
     pending: Vec<Checkpoint>,
     /// The highest one that the node has shown.
     passed: Option<u64>,
+    /// When the node last showed who it is, and how many connections had been begun by then.
+    shown: Option<(Instant, u64)>,
 }
 
 impl<D: Dial> BitcoinSource<D> {
     pub(super) async fn check_identity(&self) -> Result<Identity, SourceError> {
         let info = self.chain_info().await?;
+        self.identify(&info).await
+    }
+
+    /// Asks again who the node is, if the connection is another one than it showed it on, or long ago. `info`
+    /// has come over the connection as it is now.
+    pub(super) async fn check_again(&self, info: &ChainInfo) -> Result<(), SourceError> {
+        let shown = self.standing().shown;
+        let is_fresh = shown.is_some_and(|(at, dials)| {
+            dials == self.rpc.dials()
+                && self.clock.instant().saturating_duration_since(at) < self.config.recheck
+        });
+        if !is_fresh {
+            self.identify(info).await?;
+        }
+        Ok(())
+    }
+
+    async fn identify(&self, info: &ChainInfo) -> Result<Identity, SourceError> {
+        let shown = (self.clock.instant(), self.rpc.dials());
         let Hash(genesis) = self.small("getblockhash", json!([0])).await?;
-        self.check_network(&info, genesis)?;
+        self.check_network(info, genesis)?;
         let network: NetworkInfo = self.small("getnetworkinfo", json!([])).await?;
         self.rpc.set_software(&network.subversion);
         check_version(&network)?;
         *self.standing() = Standing {
             pending: self.config.all_checkpoints(),
             passed: None,
+            shown: None,
         };
         self.check_checkpoints(info.blocks).await?;
         if self.must_be_plain_core() && !is_plain_core(&network.subversion) {
@@ -48,8 +71,9 @@ impl<D: Dial> BitcoinSource<D> {
                 network.subversion
             )));
         }
-        self.odd_tips(&info).await?;
+        self.odd_tips(info).await?;
         self.probe_rest(genesis).await;
+        self.standing().shown = Some(shown);
         Ok(Identity {
             chain: self.config.chain(),
             genesis,

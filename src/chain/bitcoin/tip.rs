@@ -47,6 +47,7 @@ impl<D: Dial> BitcoinSource<D> {
     pub(super) async fn node_tip(&self) -> Result<NodeTip, SourceError> {
         let info = self.chain_info().await?;
         self.check_name(&info)?;
+        self.check_again(&info).await?;
         self.check_checkpoints(info.blocks).await?;
         let better_fork = self.odd_tips(&info).await?;
         let time_secs = match info.time {

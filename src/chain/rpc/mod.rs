@@ -181,6 +181,11 @@ impl<D: Dial> RpcClient<D> {
         }
     }
 
+    /// How many connections were begun so far.
+    pub fn dials(&self) -> u64 {
+        self.dial.dials()
+    }
+
     /// Notes the node's software and version, for the messages.
     pub fn set_software(&self, software: &str) {
         software.clone_into(&mut self.software.lock().unwrap_or_else(PoisonError::into_inner));

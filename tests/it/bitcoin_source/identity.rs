@@ -47,6 +47,74 @@ async fn a_node_that_changes_its_network_behind_the_url_is_noticed_at_the_next_t
     assert!(why.contains(MAIN), "{why}");
 }
 
+/// Behind one URL the node is changed for another, once with the connection cut, once without anybody
+/// noticing.
+#[tokio::test]
+async fn c12_node_is_asked_who_it_is_again_at_each_reconnect_and_once_in_a_while() {
+    type Change = fn(&FakeNode);
+    let changes: [(Change, &str); 3] = [
+        (
+            |node| {
+                node.state().network_info =
+                    json!({"version": 290_300, "subversion": "/Satoshi:29.3.0/Knots:1/"})
+            },
+            "Knots",
+        ),
+        (
+            |node| {
+                let signet = bitcoin::constants::genesis_block(bitcoin::Network::Signet);
+                node.state().chain[0] = signet;
+            },
+            SIGNET,
+        ),
+        (
+            |node| {
+                let other = Reply::Result(json!("ab".repeat(32)));
+                node.state().info = json!({"chain": "main", "blocks": 478_559, "headers": 478_559});
+                node.state().overrides.insert("getblockhash".to_owned(), other);
+            },
+            "abab",
+        ),
+    ];
+    for (change, words) in changes {
+        for recheck in [Duration::from_secs(3600), Duration::ZERO] {
+            let node = node_at_genesis(bitcoin::Network::Bitcoin);
+            let source = source(BitcoinConfig {
+                recheck,
+                ..on(Network::Main, &node)
+            });
+            source.identity().await.unwrap();
+            source.tip().await.unwrap();
+            change(&node);
+            if recheck > Duration::ZERO {
+                node.stub.cut_connections();
+            }
+            // The first call may fail on the connection that was cut.
+            let mut tip = source.tip().await;
+            if matches!(tip, Err(SourceError::Unreachable { .. })) {
+                tip = source.tip().await;
+            }
+            let why = wrong_network(tip);
+            assert!(why.contains(words), "{why}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_stays_is_not_asked_who_it_is_at_every_look() {
+    let node = FakeNode::regtest(3);
+    let source = source(config(&node));
+    source.identity().await.unwrap();
+    for _ in 0..5 {
+        source.tip().await.unwrap();
+    }
+    assert_eq!(node.stub.count("getnetworkinfo"), 1);
+    node.stub.cut_connections();
+    let _ = source.tip().await;
+    source.tip().await.unwrap();
+    assert_eq!(node.stub.count("getnetworkinfo"), 2);
+}
+
 #[tokio::test]
 async fn own_signet_needs_an_instance_name() {
     let node = node_at_genesis(bitcoin::Network::Signet);
