@@ -95,6 +95,9 @@ pub enum SourceError {
 /// One chain as seen through its node or nodes. Nothing is remembered between calls that could change an
 /// answer but the mempool's known transactions, which only save fetches.
 pub trait ChainSource: Send + Sync + 'static {
+    /// A block as the node sent it.
+    type Raw: Send + Sync;
+
     /// Asks who the node is and holds it against the config: network, genesis, checkpoints.
     fn identity(&self) -> impl Future<Output = Result<Identity, SourceError>> + Send;
 
@@ -112,18 +115,24 @@ pub trait ChainSource: Send + Sync + 'static {
         count: usize,
     ) -> impl Future<Output = Result<Vec<BlockHash>, SourceError>> + Send;
 
-    /// One block by hash, checked (hash, proof of work, merkle root) and filtered against the index.
+    /// One block by hash, as the node sent it. Several may be asked for at a time, so that the node works
+    /// while we filter.
+    fn fetch(&self, hash: BlockHash) -> impl Future<Output = Result<Self::Raw, SourceError>> + Send;
+
+    /// Checks a fetched block (hash, proof of work, merkle root) and filters it against the index. Asks
+    /// nobody; keeps its thread busy for milliseconds.
+    ///
+    /// # Errors
+    /// [`SourceError::BadBlock`], and [`SourceError::Unreachable`] for what is no such block at all.
+    fn scan(&self, hash: BlockHash, raw: &Self::Raw, index: &Index) -> Result<ScannedBlock, SourceError>;
+
+    /// One block by hash, fetched, checked and filtered.
     fn block(
         &self,
         hash: BlockHash,
         index: &Index,
-    ) -> impl Future<Output = Result<ScannedBlock, SourceError>> + Send;
-
-    /// Fetches a block that [`ChainSource::block`] will be asked for next, and keeps it until then, so that
-    /// the node works while we do. Changes no answer: a failure is told by `block`.
-    fn fetch_ahead(&self, hash: BlockHash) -> impl Future<Output = ()> + Send {
-        let _ = hash;
-        std::future::ready(())
+    ) -> impl Future<Output = Result<ScannedBlock, SourceError>> + Send {
+        async move { self.scan(hash, &self.fetch(hash).await?, index) }
     }
 
     /// Holds a header against its parent by the rules that need both (on Bitcoin, that difficulty moves only

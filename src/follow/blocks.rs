@@ -7,11 +7,16 @@ use crate::index::Index;
 use crate::rules::chain_state::ChainState;
 use crate::rules::{BlockHash, HeldHeader, ScannedBlock};
 use crate::store::{Advance, Advanced, Store, StoreError, Terms, outpoints_of};
+use futures_util::stream::{self, Stream, StreamExt as _};
+use std::pin::pin;
 use std::sync::Arc;
 
 /// A catch-up transaction ends at this many blocks or this much time, so that small writes get their turn.
 const BATCH_BLOCKS: usize = 64;
 const BATCH_MS: i64 = 100;
+/// So many blocks are under way from the node, or here and not yet filtered: one to filter, one that comes,
+/// and one for the node to begin while we decode.
+const FETCHES: usize = 3;
 /// How many hashes of the node's chain are asked for at once.
 const HASHES: usize = 512;
 /// The reorg transaction connects at most this many blocks more than the window can disconnect.
@@ -34,15 +39,19 @@ impl<S: ChainSource> Follower<S> {
         }
         let hashes = self.source.hashes(tip.height + 1, HASHES).await?;
         let mut from = *tip;
-        let mut rest = hashes.as_slice();
-        let mut run = fetch(&self.source, &self.clock, &mut self.index, from, &mut rest).await;
+        let source = Arc::clone(&self.source);
+        let fetched = hashes
+            .into_iter()
+            .map(async |hash| (hash, source.fetch(hash).await));
+        let mut fetched = pin!(stream::iter(fetched).buffered(FETCHES));
+        let mut run = fetch(&*source, &self.clock, &mut self.index, from, &mut fetched).await;
         while !run.blocks.is_empty() {
             let last = run.last;
             let step = self.step_of(from, None, std::mem::take(&mut run.blocks), node);
             let connects = step.blocks.len() as u64;
             let commit = commit(self.store.clone(), step, self.terms.clone());
             let next = if run.failure.is_none() {
-                let fetch = fetch(&self.source, &self.clock, &mut self.index, last, &mut rest);
+                let fetch = fetch(&*source, &self.clock, &mut self.index, last, &mut fetched);
                 let (committed, next) = tokio::join!(biased; commit, fetch);
                 if !self.settle(committed?, connects) {
                     return Ok(true);
@@ -82,7 +91,8 @@ impl<S: ChainSource> Follower<S> {
         let mut blocks = Vec::new();
         let mut last = fork;
         for hash in hashes {
-            let block = fetch_one(&self.source, &mut self.index, &last, hash).await?;
+            let raw = self.source.fetch(hash).await?;
+            let block = scan(&*self.source, &mut self.index, &last, hash, &raw)?;
             last = place(&last, &block)?;
             blocks.push(block);
             if last.chainwork > tip.chainwork {
@@ -194,14 +204,13 @@ impl<S: ChainSource> Follower<S> {
     }
 }
 
-/// Fetches blocks in order until the batch is full, the hashes are used up, or something fails. The node is
-/// asked for each block before the one below it is filtered, so that both work at the same time.
+/// Filters fetched blocks in order until the batch is full, there are no more, or something fails.
 async fn fetch<S: ChainSource>(
     source: &S,
     clock: &Clock,
     index: &mut Index,
     from: HeldHeader,
-    hashes: &mut &[BlockHash],
+    fetched: &mut (impl Stream<Item = (BlockHash, Result<S::Raw, SourceError>)> + Unpin),
 ) -> Run {
     let started = clock.instant();
     let mut run = Run {
@@ -209,18 +218,14 @@ async fn fetch<S: ChainSource>(
         last: from,
         failure: None,
     };
-    while let Some((hash, rest)) = hashes.split_first() {
-        let ahead = async {
-            if let Some(next) = rest.first() {
-                source.fetch_ahead(*next).await;
-            }
-        };
-        let ((), fetched) = tokio::join!(biased; ahead, fetch_one(source, index, &run.last, *hash));
-        match fetched.and_then(|block| Ok((place(&run.last, &block)?, block))) {
+    while let Some((hash, raw)) = fetched.next().await {
+        let block = raw
+            .map_err(Trouble::Source)
+            .and_then(|raw| scan(source, index, &run.last, hash, &raw));
+        match block.and_then(|block| Ok((place(&run.last, &block)?, block))) {
             Ok((last, block)) => {
                 run.last = last;
                 run.blocks.push(block);
-                *hashes = rest;
             }
             Err(failure) => {
                 run.failure = Some(failure);
@@ -234,15 +239,16 @@ async fn fetch<S: ChainSource>(
     run
 }
 
-/// Fetches one block that must be the child of `parent`. What it holds of ours is known to the filter
-/// before the next block is fetched, so that a spend in the very next block is found.
-async fn fetch_one<S: ChainSource>(
+/// Filters one block that must be the child of `parent`. What it holds of ours is known to the filter
+/// before the next block is looked at, so that a spend in the very next block is found.
+fn scan<S: ChainSource>(
     source: &S,
     index: &mut Index,
     parent: &HeldHeader,
     hash: BlockHash,
+    raw: &S::Raw,
 ) -> Result<ScannedBlock, Trouble> {
-    let block = source.block(hash, index).await?;
+    let block = source.scan(hash, raw, index)?;
     if block.header.hash != hash || block.header.parent != parent.header.hash {
         // The node went to another branch between two answers: look again.
         return Err(Trouble::Source(SourceError::UnknownBlock(hash)));

@@ -85,7 +85,7 @@ const RELOAD_BLOCKS: u64 = 144;
 
 /// The follower of one chain.
 pub struct Follower<S: ChainSource> {
-    source: S,
+    source: Arc<S>,
     store: Store,
     clock: Clock,
     settings: Settings,
@@ -137,7 +137,7 @@ impl<S: ChainSource> Follower<S> {
             tracing::info!(chain = %alias, "the policy changed for {changed} uncredited deposits of {alias}");
         }
         let mut follower = Follower {
-            source,
+            source: Arc::new(source),
             store,
             clock,
             terms,

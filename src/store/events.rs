@@ -216,24 +216,21 @@ impl WriteTx<'_> {
             data,
         };
         let body = serde_json::to_string(&body).map_err(|error| StoreError::Corrupt(error.to_string()))?;
-        let seq: i64 = self
+        let seq = self
             .conn()
             .prepare_cached(
                 "INSERT INTO events (id, subject, sequence, type, merchant, at, body) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) RETURNING seq",
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
             )?
-            .query_row(
-                params![
-                    id,
-                    heading.subject,
-                    sequence,
-                    heading.kind,
-                    heading.merchant,
-                    now,
-                    body
-                ],
-                |row| row.get(0),
-            )?;
+            .insert(params![
+                id,
+                heading.subject,
+                sequence,
+                heading.kind,
+                heading.merchant,
+                now,
+                body
+            ])?;
         match heading.only_to {
             Some(endpoint) => self.queue_delivery(seq, endpoint, heading.subject).map(|_| ())?,
             None => self.queue_event(seq, heading.kind, heading.subject, heading.merchant)?,

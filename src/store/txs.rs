@@ -189,13 +189,12 @@ impl WriteTx<'_> {
             return Ok(tx);
         }
         let now = self.now_ms();
-        let tx: i64 = self
+        let tx = self
             .conn()
             .prepare_cached(
-                "INSERT INTO txs (chain, txid, is_coinbase, first_seen_at) VALUES (?1, ?2, ?3, ?4) \
-                 RETURNING id",
+                "INSERT INTO txs (chain, txid, is_coinbase, first_seen_at) VALUES (?1, ?2, ?3, ?4)",
             )?
-            .query_row(params![chain.0, txid, is_coinbase, now], |row| row.get(0))?;
+            .insert(params![chain.0, txid, is_coinbase, now])?;
         let mut insert = self.conn().prepare_cached(
             "INSERT INTO inputs (tx, prev_txid, prev_vout) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
         )?;
@@ -226,13 +225,9 @@ impl WriteTx<'_> {
         let output = self
             .conn()
             .prepare_cached(
-                "INSERT INTO outputs (tx, vout, address, amount, origin) VALUES (?1, ?2, ?3, ?4, ?5) \
-                 RETURNING id",
+                "INSERT INTO outputs (tx, vout, address, amount, origin) VALUES (?1, ?2, ?3, ?4, ?5)",
             )?
-            .query_row(
-                params![tx, vout, hit.address.id, hit.output.amount, origin],
-                |row| row.get(0),
-            )?;
+            .insert(params![tx, vout, hit.address.id, hit.output.amount, origin])?;
         Ok((output, Some(origin)))
     }
 

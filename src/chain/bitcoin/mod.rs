@@ -52,8 +52,6 @@ pub struct BitcoinSource<D> {
     branches: Mutex<tip::Branches>,
     mempool: Mutex<mempool::Memory>,
     waiting: Mutex<wait::Waiting>,
-    /// The one block that was fetched ahead, or why it could not be.
-    ahead: Mutex<Option<(BlockHash, Result<Bytes, SourceError>)>>,
 }
 
 impl<D: Dial> BitcoinSource<D> {
@@ -69,7 +67,6 @@ impl<D: Dial> BitcoinSource<D> {
             branches: Mutex::default(),
             mempool: Mutex::default(),
             waiting: Mutex::default(),
-            ahead: Mutex::default(),
         }
     }
 
@@ -110,13 +107,6 @@ impl<D: Dial> BitcoinSource<D> {
         answer.map_err(|error| error.into_source(method))
     }
 
-    /// Takes the block that was fetched ahead. Another one than `hash` is forgotten: whoever asked for it
-    /// went elsewhere.
-    fn fetched_ahead(&self, hash: BlockHash) -> Option<Result<Bytes, SourceError>> {
-        let kept = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).take();
-        kept.filter(|(of, _)| *of == hash).map(|(_, bytes)| bytes)
-    }
-
     /// The block's bytes, over REST while that works.
     async fn block_bytes(&self, hash: BlockHash) -> Result<Bytes, SourceError> {
         let mut has_rest_failed = false;
@@ -144,6 +134,8 @@ impl<D: Dial> BitcoinSource<D> {
 }
 
 impl<D: Dial> ChainSource for BitcoinSource<D> {
+    type Raw = Bytes;
+
     async fn identity(&self) -> Result<Identity, SourceError> {
         self.check_identity().await
     }
@@ -208,16 +200,12 @@ impl<D: Dial> ChainSource for BitcoinSource<D> {
         Ok(hashes)
     }
 
-    async fn block(&self, hash: BlockHash, index: &Index) -> Result<ScannedBlock, SourceError> {
-        let bytes = match self.fetched_ahead(hash) {
-            Some(bytes) => {
-                // The question for the next block stands in line behind us on this thread: it goes out first.
-                tokio::task::yield_now().await;
-                bytes?
-            }
-            None => self.block_bytes(hash).await?,
-        };
-        let scan = || scan::scan_block(self.config.network, hash, &bytes, index);
+    async fn fetch(&self, hash: BlockHash) -> Result<Bytes, SourceError> {
+        self.block_bytes(hash).await
+    }
+
+    fn scan(&self, hash: BlockHash, raw: &Bytes, index: &Index) -> Result<ScannedBlock, SourceError> {
+        let scan = || scan::scan_block(self.config.network, hash, raw, index);
         keep_busy(scan).map_err(|error| match error {
             ScanError::Broken(why) => SourceError::BadBlock { hash, why },
             ScanError::OtherBlock(other) => odd_answer(
@@ -229,11 +217,6 @@ impl<D: Dial> ChainSource for BitcoinSource<D> {
                 &format!("cannot decode what {} sent as it: {why}", self.rpc.software()),
             ),
         })
-    }
-
-    async fn fetch_ahead(&self, hash: BlockHash) {
-        let bytes = self.block_bytes(hash).await;
-        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some((hash, bytes));
     }
 
     fn check_link(&self, parent: &HeldHeader, header: &Header) -> Result<(), SourceError> {
@@ -251,11 +234,11 @@ impl<D: Dial> ChainSource for BitcoinSource<D> {
     }
 }
 
-/// Runs what keeps a thread busy for milliseconds. The daemon's other tasks, the fetch of the next block
-/// among them, go on on another thread; a runtime of one thread has none, and nothing to hand over.
+/// Runs what keeps a thread busy for milliseconds. The daemon's other tasks, the fetches of the next blocks
+/// among them, go on on another thread; without one there is nothing to hand over.
 fn keep_busy<T>(work: impl FnOnce() -> T) -> T {
-    match Handle::current().runtime_flavor() {
-        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
         _ => work(),
     }
 }

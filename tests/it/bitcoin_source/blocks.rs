@@ -356,32 +356,3 @@ proptest! {
         prop_assert_eq!(answer.is_ok(), is_same);
     }
 }
-
-#[tokio::test]
-async fn a_block_that_was_fetched_ahead_is_asked_for_once() {
-    let node = FakeNode::regtest(0);
-    let (first, second) = (node.mine(Vec::new()), node.mine(Vec::new()));
-    let (first, second) = (ours(first.block_hash()), ours(second.block_hash()));
-    let (source, index) = (source(config(&node)), Index::default());
-    let asked = || node.stub.count("getblock");
-    source.fetch_ahead(first).await;
-    assert_eq!(source.block(first, &index).await.unwrap().header.hash, first);
-    assert_eq!(asked(), 1);
-    // Kept for one question only, and never taken for another block.
-    assert_eq!(source.block(first, &index).await.unwrap().header.hash, first);
-    assert_eq!(asked(), 2);
-    source.fetch_ahead(first).await;
-    assert_eq!(source.block(second, &index).await.unwrap().header.hash, second);
-    assert_eq!(source.block(first, &index).await.unwrap().header.hash, first);
-    assert_eq!(asked(), 5);
-    // Its failure is told once, then the block is asked for again.
-    node.stub
-        .once("getblock", Reply::Error(-1, "Block not available (pruned data)"));
-    source.fetch_ahead(first).await;
-    let refused = source.block(first, &index).await.unwrap_err();
-    assert!(
-        matches!(refused, SourceError::Pruned { hash } if hash == first),
-        "{refused:?}"
-    );
-    assert!(source.block(first, &index).await.is_ok());
-}

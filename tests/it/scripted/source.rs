@@ -3,7 +3,7 @@
 
 use super::filter;
 use super::node::Node;
-use super::tree::Tree;
+use super::tree::{Block, Tree};
 use creditd::chain::{ChainSource, HeaderInfo, Identity, NodeTip, SourceError};
 use creditd::clock::Clock;
 use creditd::index::Index;
@@ -152,7 +152,15 @@ fn has_content(node: &Node, tree: &Tree, hash: BlockHash) -> Result<(), SourceEr
     Ok(())
 }
 
+/// A block as a node sends it.
+pub struct Raw {
+    block: Arc<Block>,
+    is_noisy: bool,
+}
+
 impl ChainSource for Scripted {
+    type Raw = Raw;
+
     async fn identity(&self) -> Result<Identity, SourceError> {
         let identity = |tree: &Tree, node: &mut Node| {
             if let Some(other) = node.faults.other_genesis {
@@ -205,12 +213,19 @@ impl ChainSource for Scripted {
         self.answer("hashes", hashes).await
     }
 
-    async fn block(&self, hash: BlockHash, index: &Index) -> Result<ScannedBlock, SourceError> {
+    async fn fetch(&self, hash: BlockHash) -> Result<Raw, SourceError> {
         let block = |tree: &Tree, node: &mut Node| {
             has_content(node, tree, hash)?;
-            Ok(filter::scan(&tree.block(&hash), index, node.faults.is_noisy))
+            Ok(Raw {
+                block: tree.block(&hash),
+                is_noisy: node.faults.is_noisy,
+            })
         };
         self.answer("block", block).await
+    }
+
+    fn scan(&self, _hash: BlockHash, raw: &Raw, index: &Index) -> Result<ScannedBlock, SourceError> {
+        Ok(filter::scan(&raw.block, index, raw.is_noisy))
     }
 
     async fn mempool(&self, index: &Index) -> Result<Option<MempoolList>, SourceError> {
