@@ -90,13 +90,12 @@ fn database_line(path: &Path) -> Line {
             } else {
                 Verdict::Bad
             };
-            let next = database_step(&error).unwrap_or("docs/operations.md");
-            line(
-                "database",
-                verdict,
-                format!("{place}: {}", error_line(&error)),
-                next,
-            )
+            let why = match &error {
+                StoreError::Refused(text) => split_refusal(text).0.to_owned(),
+                other => format!("{place}: {}", error_line(other)),
+            };
+            let next = database_step(&error).unwrap_or("see docs/operations.md");
+            line("database", verdict, why, next)
         }
     }
 }
@@ -135,8 +134,14 @@ fn try_folder(path: &Path) -> std::io::Result<()> {
     written
 }
 
-/// What to do about an error of the database; `None` where its text says it.
-pub fn database_step(error: &StoreError) -> Option<&'static str> {
+/// The text of [`StoreError::Refused`] in two: why, and what would do instead.
+pub fn split_refusal(text: &str) -> (&str, Option<&str>) {
+    text.rsplit_once(": ")
+        .map_or((text, None), |(why, next)| (why, Some(next)))
+}
+
+/// What to do about an error of the database; `None` where nobody can say.
+pub fn database_step(error: &StoreError) -> Option<&str> {
     match error {
         StoreError::Busy(_) => Some("try again in a moment; nothing was written"),
         StoreError::DiskFull(_) => Some("make room on the disk, then try again; nothing was written"),
@@ -161,7 +166,7 @@ pub fn database_step(error: &StoreError) -> Option<&'static str> {
         StoreError::Constraint(_) | StoreError::Closed | StoreError::StaleEpoch { .. } => {
             Some("nothing was written; if it comes again, report it with the log")
         }
-        StoreError::Refused(_) => None,
+        StoreError::Refused(text) => split_refusal(text).1,
     }
 }
 

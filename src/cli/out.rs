@@ -115,14 +115,19 @@ pub(super) fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 /// Prints an error once: what we were doing, what lies beneath, and what to do next.
 pub(super) fn print_error(error: &anyhow::Error) {
-    let mut text = format!("creditd: {error}\n");
-    for cause in error.chain().skip(1) {
-        text.push_str(&format!("  because: {cause}\n"));
+    let mut lead = "creditd";
+    for cause in error.chain() {
+        let text = match cause.downcast_ref() {
+            Some(StoreError::Refused(text)) => check::split_refusal(text).0.to_owned(),
+            Some(_) | None => cause.to_string(),
+        };
+        // The list of a config's faults has a line for each.
+        format!("{lead}: {text}").lines().for_each(note);
+        lead = "  because";
     }
     if let Some(next) = next_step(error) {
-        text.push_str(&format!("  next: {next}\n"));
+        note(&format!("  next: {next}"));
     }
-    text.lines().for_each(note);
 }
 
 /// Prints what is wrong with the words that were typed, or the help that they ask for; the exit code.
@@ -161,29 +166,33 @@ pub(super) fn exit_code(error: &anyhow::Error) -> u8 {
 }
 
 fn next_step(error: &anyhow::Error) -> Option<String> {
-    let problem = error.downcast_ref::<Problem>();
-    problem
-        .map(|problem| problem.next.clone())
-        .or_else(|| config_step(error).map(str::to_owned))
-        .or_else(|| secret_step(error).map(str::to_owned))
-        .or_else(|| check::database_step(error.downcast_ref()?).map(str::to_owned))
-        .or_else(|| check::file_step(error.downcast_ref()?).map(str::to_owned))
+    if let Some(problem) = error.downcast_ref::<Problem>() {
+        return Some(problem.next.clone());
+    }
+    let step = error.chain().find_map(|cause| {
+        let config = cause.downcast_ref().map(config_step);
+        config
+            .or_else(|| cause.downcast_ref().map(secret_step))
+            .or_else(|| check::database_step(cause.downcast_ref()?))
+            .or_else(|| check::file_step(cause.downcast_ref()?))
+    });
+    step.map(str::to_owned)
 }
 
-fn config_step(error: &anyhow::Error) -> Option<&'static str> {
-    Some(match error.downcast_ref()? {
+fn config_step(error: &ConfigError) -> &'static str {
+    match error {
         ConfigError::NotFound => "creditd init",
         ConfigError::Unreadable { .. } => {
             "name a text file that this user may read with --config; `creditd init` writes one"
         }
         ConfigError::Faulty { .. } => "mend these lines, then `creditd check`",
-    })
+    }
 }
 
-fn secret_step(error: &anyhow::Error) -> Option<&'static str> {
-    Some(match error.downcast_ref()? {
+fn secret_step(error: &SecretError) -> &'static str {
+    match error {
         SecretError::NoDirectory(_) => "run it as the service does, or name a path instead",
         SecretError::Unreadable { .. } => "let the user that runs creditd read the file",
         SecretError::NotASecret { .. } => "write the secret alone into the file",
-    })
+    }
 }

@@ -365,7 +365,7 @@ impl WriteTx<'_> {
         let owner = self.owner_of(&endpoint)?;
         if owner != merchant {
             return Err(StoreError::Refused(format!(
-                "{event} is not an event of the owner of {}",
+                "{event} is not an event of the owner of {}: `creditd endpoint list` shows whose each is",
                 endpoint.id
             )));
         }

@@ -72,7 +72,7 @@ impl ReadTx<'_> {
             |row| row.get(0),
         )?;
         Err(StoreError::Refused(match below {
-            Some(below) => format!("no header is held at height {height}; the nearest below is at {below}"),
+            Some(below) => format!("no header is held at height {height}: the nearest below is at {below}"),
             None => format!("no header is held at or below height {height}: see `creditd chain status`"),
         }))
     }

@@ -24,15 +24,7 @@ fn assert_good(args: &[&str], text: &str) {
         "{}",
         &text[..500]
     );
-    let has_next = [
-        "\n  next: ",
-        "`creditd ",
-        ": name a",
-        ": make it, or name",
-        "try '--help'",
-    ]
-    .iter()
-    .any(|way| text.contains(way));
+    let has_next = text.contains("\n  next: ") || text.contains("try '--help'");
     assert!(
         has_next,
         "{} says no next step: {text}",
@@ -211,6 +203,7 @@ fn each_unusable_config_or_database_says_what_next() {
                     text
                 }
             };
+            let text = text.replace(&folder.canonicalize().unwrap().display().to_string(), "FOLDER");
             writeln!(
                 told,
                 "database: {what}\n$ creditd {}\n{text}",

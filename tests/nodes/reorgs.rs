@@ -398,7 +398,7 @@ fn reorg_past_the_window_halts_until_an_operator_accepts_it() {
     let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(1), "{stderr}");
     assert!(
-        stderr.contains("no header is held at height 143; the nearest below is at 111"),
+        stderr.contains("no header is held at height 143\n  next: the nearest below is at 111"),
         "{stderr}"
     );
     let dry = accept(FORK, &[]);
