@@ -13,7 +13,7 @@ use crate::clock::{Clock, millis};
 use crate::index::Index;
 use crate::pulse::Pulse;
 use crate::rules::chain_state::ChainState;
-use crate::rules::fork::{Comparison, EqualBranches, ForkStep, OurTipAtNode};
+use crate::rules::fork::{Comparison, EqualBranches, ForkStep, OurTipAtNode, compare};
 use crate::rules::{HeldHeader, MempoolList};
 use crate::store::{ChainKey, ListApplied, NewChain, Store, StoreError, Terms};
 use std::sync::Arc;
@@ -248,10 +248,13 @@ impl<S: ChainSource> Follower<S> {
             .await?;
         let why = if ours.is_none_or(|ours| ours.header.hash != asked.fork_hash) {
             Some("our chain has left that block by itself")
-        } else if node.hash == tip.header.hash || self.is_active(tip).await? {
-            Some("the node is on our branch")
         } else {
-            None
+            match compare(&self.comparison(tip, node).await?) {
+                ForkStep::AtTip | ForkStep::Extend => Some("the node is on our branch"),
+                ForkStep::Reorg { .. } => Some("the node's branch leaves ours within the window"),
+                ForkStep::Behind => return Ok(false),
+                ForkStep::TooDeep | ForkStep::BehindOnOtherBranch => None,
+            }
         };
         if let Some(why) = why {
             self.store
@@ -264,18 +267,15 @@ impl<S: ChainSource> Follower<S> {
             return Ok(false);
         }
         let terms = self.terms.clone();
-        self.store
-            .write_alone(move |tx| tx.work_reanchor(key, &asked, &terms))
-            .await?;
+        let working = self
+            .store
+            .write_alone(move |tx| tx.work_reanchor(key, &asked, &terms));
+        if !working.await? {
+            return Ok(false);
+        }
         self.last_list = None;
         self.reload_outpoints(None).await?;
         Ok(true)
-    }
-
-    /// Is a block of ours on the node's active chain?
-    async fn is_active(&self, held: &HeldHeader) -> Result<bool, Trouble> {
-        let info = self.source.header(held.header.hash).await?;
-        Ok(info.is_some_and(|info| info.is_active))
     }
 
     /// Brings our tip to the node's, as far as one round goes. True when there may be more.

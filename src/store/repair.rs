@@ -6,6 +6,7 @@ use super::chains::{ChainKey, one};
 use super::codec::{int, uint};
 use super::deposits::{Cause, Deposit};
 use super::{ReadTx, StoreError, WriteTx};
+use crate::rules::chain_state::ChainState;
 use crate::rules::state::State;
 use crate::rules::{BlockHash, HeldHeader};
 use rusqlite::params;
@@ -61,8 +62,18 @@ impl ReadTx<'_> {
     /// The header of ours that a re-anchoring may go back to.
     ///
     /// # Errors
-    /// `Refused` where none is held at that height, naming the nearest that is.
+    /// `Refused` where the chain waits for nobody's word, or no header is held at that height, naming the
+    /// nearest that is.
     pub fn reanchor_point(&self, chain: ChainKey, height: u64) -> Result<HeldHeader, StoreError> {
+        let row = self.chain_by_key(chain)?;
+        if !matches!(row.state, ChainState::ReorgTooDeep | ChainState::Behind) {
+            return Err(StoreError::Refused(format!(
+                "{} is {}, and a reorg is accepted only where a chain is reorg_too_deep, or behind on \
+                 another branch: see `creditd chain status`",
+                row.alias,
+                row.state.word()
+            )));
+        }
         if let Some(held) = self.header_at(chain, height)? {
             return Ok(held);
         }
@@ -151,23 +162,21 @@ impl WriteTx<'_> {
     }
 
     /// Works a re-anchoring off, once the node has served our hash at its height: everything above leaves
-    /// the best chain by the ordinary edges, and the follower reads on from there.
+    /// the best chain by the ordinary edges, and the follower reads on from there. False when something else
+    /// is asked for by now, or our branch has changed.
     pub fn work_reanchor(
         &mut self,
         chain: ChainKey,
         asked: &Reanchor,
         terms: &Terms,
-    ) -> Result<(), StoreError> {
-        let point = self.held(chain, asked.fork_height)?;
+    ) -> Result<bool, StoreError> {
         let row = self.chain_by_key(chain)?;
-        let Some(cursor) = row.cursor else {
-            return Err(StoreError::Contradiction("this chain has no cursor".into()));
+        let point = self.header_at(chain, asked.fork_height)?;
+        let (Some(cursor), Some(point)) = (row.cursor, point) else {
+            return Ok(false);
         };
-        if point.header.hash != asked.fork_hash {
-            return Err(StoreError::Contradiction(format!(
-                "our header at {} has changed",
-                asked.fork_height
-            )));
+        if self.asked_reanchor(chain)? != Some(*asked) || point.header.hash != asked.fork_hash {
+            return Ok(false);
         }
         let reorg = Reorg {
             fork_height: Some(point.height),
@@ -186,7 +195,7 @@ impl WriteTx<'_> {
             params![asked.id, now],
         )?;
         self.cursor_reanchored(row.id.as_str(), point.height);
-        Ok(())
+        Ok(true)
     }
 
     /// Closes a re-anchoring that there is no reason for any more: nothing is undone for it.

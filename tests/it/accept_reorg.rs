@@ -1,7 +1,8 @@
 //! Reorgs deeper than what we hold, and the operator's word about them.
 
 use crate::rig::{Rig, in_simulation};
-use crate::scripted::Hook;
+use crate::scripted::{Hook, World};
+use creditd::rules::BlockHash;
 
 /// Thirty blocks are lost under a window of twenty: halt, no effect, and the operator's word undoes exactly
 /// what is above the height that he names.
@@ -45,49 +46,102 @@ fn a_reorg_past_the_window_halts_until_the_operator_accepts_it() {
     });
 }
 
-/// A-B-C / A-B'-C'-D', accepted at B while the chain moves on by itself: B is no block of ours when the node
-/// comes back to it, and there is nothing left to accept.
+fn waiting(rig: &Rig) -> i64 {
+    rig.tables
+        .count("SELECT count(*) FROM reanchors WHERE state = 'asked'")
+}
+
+/// A chain that is halted by a reorg deeper than the window, with credited payments in blocks 1 and 31 of 35,
+/// the first of which both branches have: the hash of block 30, and our tip.
+async fn halted(rig: &mut Rig) -> (BlockHash, BlockHash) {
+    let to = rig.watch(1).await;
+    let (early, pay) = (rig.pay(&to, 1), rig.pay(&to, 5));
+    rig.mine(&[&early]);
+    let a = rig.extend(1);
+    let below = rig.extend(28);
+    rig.mine(&[&pay]);
+    let ours = rig.extend(4);
+    rig.settle().await;
+    assert_eq!(rig.tables.journal(&pay.outpoint(0)), ["credit"]);
+    rig.go_to(rig.extend_on(a, 40));
+    rig.rounds(3).await;
+    assert!(rig.state().starts_with("reorg_too_deep"), "{}", rig.state());
+    (below, ours)
+}
+
+/// Accepted at a height that only our branch has or that both have, and then there is nothing to accept any
+/// more: the node comes back to our branch, goes on from it, or leaves it within the window. The word is
+/// void; it does not wait for the next such moment.
 #[test]
-fn an_accepted_reorg_that_the_chain_overtook_wedges_nothing() {
+fn an_accepted_reorg_that_is_none_any_more_is_void() {
+    in_simulation(async {
+        for fork in [0, 1, 30, 33] {
+            for turn in ["back", "on", "aside", "aside and back"] {
+                let what = format!("{turn}, accepted at {fork}");
+                let mut rig = Rig::new().await;
+                let (below, ours) = halted(&mut rig).await;
+                let key = rig.key;
+                rig.write(move |tx| tx.ask_reanchor(key, fork, "too early")).await;
+                let to = match turn {
+                    "back" => ours,
+                    "on" => rig.extend_on(ours, 2),
+                    _ => rig.extend_on(below, 6),
+                };
+                // As if they had never heard of the other branch, which is better still.
+                {
+                    let mut world = rig.chain.world();
+                    let World { tree, nodes, .. } = &mut *world;
+                    nodes.iter_mut().for_each(|node| node.restore(tree, to));
+                }
+                let events = rig.tables.events().len();
+                rig.settle().await;
+                assert_eq!((rig.state().as_str(), waiting(&rig)), ("following", 0), "{what}");
+                let told = rig.tables.events()[events..].to_vec();
+                match turn {
+                    "back" | "on" => assert_eq!(told, ["chain.resumed"], "{what}"),
+                    _ => {
+                        let reversed = told.iter().filter(|kind| *kind == "credit.reversed");
+                        assert_eq!((reversed.count(), told.len() < 5), (1, true), "{what}: {told:?}");
+                    }
+                }
+                if turn == "aside and back" {
+                    rig.go_to(rig.extend_on(ours, 3));
+                    rig.settle().await;
+                    assert_eq!(rig.state(), "following", "{what}");
+                }
+                rig.compare();
+            }
+        }
+    });
+}
+
+/// The word is about one look: while the node is merely lower on our own chain it waits.
+#[test]
+fn an_accepted_reorg_waits_while_the_node_lags() {
     in_simulation(async {
         let mut rig = Rig::new().await;
-        let to = rig.watch(1).await;
-        let a = rig.extend(3);
-        let pay = rig.pay(&to, 5);
-        let ours = rig.mine(&[&pay]);
-        rig.extend(2);
-        rig.settle().await;
-        let theirs = rig.extend_on(a, 4);
-        rig.chain.world().hook = Some(Hook {
-            during: "tip",
-            after: 0,
-            run: {
-                let (world, mut beside, key) = (rig.chain.clone(), rig.command(), rig.key);
-                Box::new(move || {
-                    world.world().all_go_to(theirs);
-                    beside
-                        .write(0, |tx| tx.ask_reanchor(key, 4, "too early"))
-                        .unwrap();
-                })
-            },
-        });
+        let (below, _) = halted(&mut rig).await;
+        let theirs = rig.tip();
+        let key = rig.key;
+        rig.write(move |tx| tx.ask_reanchor(key, 0, "it is right")).await;
+        {
+            let mut world = rig.chain.world();
+            let World { tree, nodes, .. } = &mut *world;
+            nodes.iter_mut().for_each(|node| node.restore(tree, below));
+        }
+        let events = rig.tables.events();
         rig.rounds(5).await;
-        assert_eq!(rig.cursor(), Some(theirs));
-        rig.go_to(rig.extend_on(ours, 6));
+        assert_eq!((waiting(&rig), rig.tables.events()), (1, events));
+        rig.go_to(theirs);
         rig.settle().await;
-        assert_eq!(rig.state(), "following");
-        assert_eq!(
-            rig.tables
-                .count("SELECT count(*) FROM reanchors WHERE state = 'asked'"),
-            0
-        );
+        assert_eq!((rig.state().as_str(), waiting(&rig)), ("following", 0));
         rig.compare();
     });
 }
 
-/// The operator accepts a reorg that there is none of: the node is on our branch, and nothing is taken back.
+/// The operator accepts a reorg that there is none of: refused, as often as it is asked.
 #[test]
-fn accepting_a_reorg_on_a_chain_in_order_reverses_nothing() {
+fn accepting_a_reorg_on_a_chain_in_order_is_refused() {
     in_simulation(async {
         let mut rig = Rig::new().await;
         let to = rig.watch(1).await;
@@ -96,15 +150,43 @@ fn accepting_a_reorg_on_a_chain_in_order_reverses_nothing() {
         rig.extend(5);
         rig.settle().await;
         let events = rig.tables.events();
+        for _ in 0..3 {
+            let (key, store) = (rig.key, rig.store());
+            let asked = store.write(move |tx| tx.ask_reanchor(key, 0, "a mistake"));
+            let why = asked.await.unwrap_err().to_string();
+            assert!(why.contains("btc is following"), "{why}");
+            rig.settle().await;
+        }
+        assert_eq!((waiting(&rig), rig.tables.events()), (0, events));
+        rig.compare();
+    });
+}
+
+/// The height is changed while the follower works the first one off: the new one waits for its turn.
+#[test]
+fn a_word_that_is_changed_while_it_is_worked_off_is_not_lost() {
+    in_simulation(async {
+        let mut rig = Rig::new().await;
+        halted(&mut rig).await;
         let key = rig.key;
-        rig.write(move |tx| tx.ask_reanchor(key, 0, "a mistake")).await;
+        rig.write(move |tx| tx.ask_reanchor(key, 0, "first")).await;
+        rig.chain.world().hook = Some(Hook {
+            during: "hashes",
+            after: 1,
+            run: {
+                let mut beside = rig.command();
+                Box::new(move || {
+                    beside.write(0, |tx| tx.ask_reanchor(key, 1, "second")).unwrap();
+                })
+            },
+        });
+        rig.round().await;
+        assert_eq!(waiting(&rig), 1);
         rig.settle().await;
-        assert_eq!(rig.tables.events(), events);
-        assert_eq!(
-            rig.tables
-                .count("SELECT count(*) FROM reanchors WHERE state = 'asked'"),
-            0
-        );
+        let done = rig
+            .tables
+            .count("SELECT fork_height FROM reanchors WHERE state = 'done'");
+        assert_eq!((done, waiting(&rig)), (1, 0));
         rig.compare();
     });
 }

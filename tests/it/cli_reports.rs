@@ -1,5 +1,6 @@
 //! What the commands show of a ledger with one of everything: golden output for people, and facts in JSON.
 
+use creditd::rules::chain_state::ChainState;
 use serde_json::{Value, json};
 
 use crate::sample::{D1, D2, Sample, txid};
@@ -80,6 +81,7 @@ fn lists_are_filtered_and_paged() {
 #[test]
 fn what_is_not_known_is_a_problem_found() {
     let sample = Sample::filled();
+    sample.edit(|tx, key| tx.set_chain_state(key, ChainState::ReorgTooDeep, "x"));
     let unknown = txid(9).to_string();
     for (args, text) in [
         (
@@ -168,6 +170,7 @@ fn a_release_off_the_best_chain_is_refused() {
 #[test]
 fn a_deep_reorg_is_shown_before_it_is_accepted() {
     let sample = Sample::filled();
+    sample.edit(|tx, key| tx.set_chain_state(key, ChainState::ReorgTooDeep, "no common ancestor"));
     let accept = [
         "chain",
         "accept-reorg",
@@ -180,13 +183,13 @@ fn a_deep_reorg_is_shown_before_it_is_accepted() {
     assert_eq!(dry["outcome"], json!("dry"));
     assert_eq!(dry["deposits"].as_array().unwrap().len(), 3, "{dry}");
     assert_eq!(
-        sample.files.json(&["chain", "status"])["chains"][0]["reanchor_to"],
+        sample.files.ask(&["chain", "status"]).unwrap()["chains"][0]["reanchor_to"],
         Value::Null
     );
     let apply = [&accept[..], &["--apply"]].concat();
     assert_eq!(sample.files.json(&apply)["outcome"], json!("done"));
     assert_eq!(
-        sample.files.json(&["chain", "status"])["chains"][0]["reanchor_to"],
+        sample.files.ask(&["chain", "status"]).unwrap()["chains"][0]["reanchor_to"],
         json!(100)
     );
     assert_eq!(sample.files.json(&apply)["outcome"], json!("nothing"));
@@ -200,9 +203,45 @@ fn a_deep_reorg_is_shown_before_it_is_accepted() {
     let apply = [&other[..], &["--apply"]].concat();
     assert_eq!(sample.files.json(&apply)["outcome"], json!("done"));
     assert_eq!(
-        sample.files.json(&["chain", "status"])["chains"][0]["reanchor_to"],
+        sample.files.ask(&["chain", "status"]).unwrap()["chains"][0]["reanchor_to"],
         json!(101)
     );
+    let plain = sample.files.cli(&["chain", "status"]);
+    let plain = String::from_utf8(plain.stdout).unwrap();
+    assert!(plain.contains("btc: goes back to height 101 once"), "{plain}");
+}
+
+#[test]
+fn a_reorg_is_accepted_only_where_there_is_one() {
+    let sample = Sample::filled();
+    for (state, code) in [
+        (ChainState::Following, 1),
+        (ChainState::Syncing, 1),
+        (ChainState::Unreachable, 1),
+        (ChainState::Behind, 0),
+        (ChainState::ReorgTooDeep, 0),
+    ] {
+        sample.edit(move |tx, key| tx.set_chain_state(key, state, "x"));
+        for more in [&[][..], &["--apply"]] {
+            let accept = ["chain", "accept-reorg", "--fork", "100", "--reason", "x"];
+            let output = sample.files.cli(&[&accept[..], more].concat());
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(code), "{state:?}: {stderr}");
+            let is_told = stderr.contains(&format!("btc is {}", state.word()));
+            assert_eq!(is_told, code == 1, "{state:?}: {stderr}");
+        }
+    }
+    for height in ["18446744073709551615", "4294967296"] {
+        let output = sample
+            .files
+            .cli(&["chain", "accept-reorg", "--fork", height, "--reason", "x"]);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(
+            stderr.contains(height) && stderr.contains("is not in 0..=4294967295"),
+            "{stderr}"
+        );
+    }
 }
 
 #[test]
