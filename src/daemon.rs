@@ -10,9 +10,10 @@ use crate::config::{BitcoinChain, Config, MerchantConfig, SecretError, Start};
 use crate::deliver::{self, Deliverer};
 use crate::egress::{GuardedDial, HttpDial, SystemResolver, TlsError};
 use crate::follow::{self, FollowError, Follower, Settings};
-use crate::ops::{Followed, Ops};
+use crate::ops::{self, Followed, Listener, Ops};
 use crate::pulse::{Pulse, PulsingDial};
-use crate::store::{NewChain, Store, StoreError, Terms};
+use crate::store::{Database, NewChain, Store, StoreError, Terms};
+use crate::telemetry::error_line;
 use manager::Manager;
 use signals::Signals;
 use std::net::SocketAddr;
@@ -57,7 +58,10 @@ pub enum DaemonError {
     #[error("read callbacks.ca_file")]
     Certificates(#[source] TlsError),
     /// The listener for operators cannot be had.
-    #[error("listen on {address} (`[ops] listen` in the config)")]
+    #[error(
+        "listen on {address}: name a free address of this machine as `[ops] listen` in the config, or stop \
+         what listens there"
+    )]
     Listen {
         /// Where.
         address: SocketAddr,
@@ -97,6 +101,7 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
 async fn serve(config: &Config, clock: Clock) -> Result<(), DaemonError> {
     let mut signals = Signals::new().map_err(DaemonError::System)?;
     let mut manager = Manager::new(clock);
+    let prepared = prepare(config, clock).await?;
     let opened = tokio::select! { biased;
         () = signals.stop() => None,
         opened = open(config, clock, &mut manager) => Some(opened?),
@@ -105,7 +110,15 @@ async fn serve(config: &Config, clock: Clock) -> Result<(), DaemonError> {
         tracing::info!("creditd has stopped before its database was open");
         return Ok(());
     };
-    let ended = run_parts(config, clock, &store, findings, &mut signals, &mut manager).await;
+    let ended = run_parts(
+        config,
+        prepared,
+        clock,
+        (&store, findings),
+        &mut signals,
+        &mut manager,
+    )
+    .await;
     manager.stopping();
     let closed = within(clock, CLOSE_MAX, store.close()).await;
     if closed.is_none() {
@@ -114,6 +127,49 @@ async fn serve(config: &Config, clock: Clock) -> Result<(), DaemonError> {
     tracing::info!("creditd has stopped");
     ended?;
     closed.unwrap_or(Ok(())).map_err(DaemonError::Database)
+}
+
+/// What a start needs beside its database.
+struct Prepared {
+    /// Of each chain of the config, in its order.
+    nodes: Vec<BitcoinConfig>,
+    callbacks: GuardedDial,
+    ops: Option<Listener>,
+}
+
+/// Gets all of it before the database is opened: opening ends a daemon that runs on the same file, and a
+/// start that cannot succeed must not do that.
+async fn prepare(config: &Config, clock: Clock) -> Result<Prepared, DaemonError> {
+    let node = |chain: &BitcoinChain| {
+        BitcoinConfig::of(chain).map_err(|source| DaemonError::Secret {
+            alias: chain.alias.clone(),
+            source,
+        })
+    };
+    let callbacks = GuardedDial::new(
+        config.callbacks.policy.clone(),
+        Arc::new(SystemResolver),
+        config.callbacks.ca_file.as_deref(),
+    );
+    Ok(Prepared {
+        nodes: config.bitcoin.iter().map(node).collect::<Result<_, _>>()?,
+        callbacks: callbacks.map_err(DaemonError::Certificates)?,
+        ops: match config.ops.listen {
+            Some(address) => Some(listen(config, address, clock).await?),
+            None => None,
+        },
+    })
+}
+
+async fn listen(config: &Config, address: SocketAddr, clock: Clock) -> Result<Listener, DaemonError> {
+    match ops::listen(address, clock).await {
+        Ok(listener) => Ok(listener),
+        // A daemon that runs on the database has its port too, and is the better thing to name.
+        Err(source) => Err(match Database::held_by_a_daemon(&config.database) {
+            Some(held) => DaemonError::Database(held),
+            None => DaemonError::Listen { address, source },
+        }),
+    }
 }
 
 /// Opens the database, and waits for space or for another writer as long as it takes.
@@ -136,12 +192,12 @@ async fn open(config: &Config, clock: Clock, manager: &mut Manager) -> Result<(S
                 clock.sleep(LOCKED_AGAIN).await;
             }
             Err(error) if error.is_passing() => {
-                let (database, why) = (config.database.display(), error.to_string());
+                let (database, why) = (config.database.display(), error_line(&error));
                 if waits_for.as_ref() != Some(&why) {
                     tracing::warn!(%database, "waiting to open {database}: {why}");
                     waits_for = Some(why);
                 }
-                manager.waiting(&format!("waiting to open the database: {error}"));
+                manager.waiting(&format!("waiting to open the database: {}", error_line(&error)));
                 clock.sleep(OPEN_AGAIN).await;
             }
             Err(error) => return Err(DaemonError::Database(error)),
@@ -152,9 +208,9 @@ async fn open(config: &Config, clock: Clock, manager: &mut Manager) -> Result<(S
 /// Starts everything that works on the store, and stops it again once told to or when one part fails.
 async fn run_parts(
     config: &Config,
+    prepared: Prepared,
     clock: Clock,
-    store: &Store,
-    findings: usize,
+    (store, findings): (&Store, usize),
     signals: &mut Signals,
     manager: &mut Manager,
 ) -> Result<(), DaemonError> {
@@ -167,11 +223,14 @@ async fn run_parts(
         }
     }
     let mut followed = Vec::new();
-    for chain in &config.bitcoin {
-        followed.push(follow(chain, clock, store, &mut parts)?);
+    for (chain, node) in config.bitcoin.iter().zip(prepared.nodes) {
+        followed.push(follow(chain, node, clock, store, &mut parts));
     }
-    let delivering = deliver(config, clock, store, &mut parts)?;
-    let ops = serve_ops(config, clock, store, (&followed, findings), &mut parts).await?;
+    let delivering = deliver(config, prepared.callbacks, clock, store, &mut parts);
+    let ops = match prepared.ops {
+        Some(listener) => serve_ops(listener, clock, store, (&followed, findings), &mut parts)?,
+        None => "off".to_owned(),
+    };
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), database = %config.database.display(),
         chains = config.bitcoin.len(), ops = %ops, "creditd is ready"
@@ -201,44 +260,36 @@ async fn run_parts(
 /// Starts the follower of a chain.
 fn follow(
     chain: &BitcoinChain,
+    node: BitcoinConfig,
     clock: Clock,
     store: &Store,
     parts: &mut JoinSet<Result<(), DaemonError>>,
-) -> Result<Followed, DaemonError> {
-    let config = BitcoinConfig::of(chain).map_err(|source| DaemonError::Secret {
-        alias: chain.alias.clone(),
-        source,
-    })?;
+) -> Followed {
     let pulse = Pulse::default();
     let dial = PulsingDial::new(HttpDial::new(), pulse.clone(), clock);
-    let source = BitcoinSource::new(config, dial, clock);
+    let source = BitcoinSource::new(node, dial, clock);
     let (store, settings, felt) = (store.clone(), settings(chain), pulse.clone());
     parts.spawn(async move {
         let follower = Follower::open(source, store, clock, settings).await?;
         Ok(follower.with_pulse(felt).run().await?)
     });
-    Ok(Followed {
+    Followed {
         alias: chain.alias.clone(),
         chain: chain.chain.clone(),
         pulse,
-    })
+    }
 }
 
 /// Starts sending callbacks, and returns the pulse of that. What is on its way at a stop is sent again at the
 /// next start.
 fn deliver(
     config: &Config,
+    dial: GuardedDial,
     clock: Clock,
     store: &Store,
     parts: &mut JoinSet<Result<(), DaemonError>>,
-) -> Result<Pulse, DaemonError> {
+) -> Pulse {
     let callbacks = &config.callbacks;
-    let dial = GuardedDial::new(
-        callbacks.policy.clone(),
-        Arc::new(SystemResolver),
-        callbacks.ca_file.as_deref(),
-    )
-    .map_err(DaemonError::Certificates)?;
     let settings = deliver::Settings {
         timeout: callbacks.timeout,
         order_patience: callbacks.order_patience,
@@ -251,24 +302,19 @@ fn deliver(
         let deliverer = opened.map_err(DaemonError::Deliver)?.with_pulse(felt);
         deliverer.run().await.map_err(DaemonError::Deliver)
     });
-    Ok(pulse)
+    pulse
 }
 
-/// Starts the listener for operators, and says where it is.
-async fn serve_ops(
-    config: &Config,
+/// Starts answering operators, and says where.
+fn serve_ops(
+    listener: Listener,
     clock: Clock,
     store: &Store,
     (followed, findings): (&[Followed], usize),
     parts: &mut JoinSet<Result<(), DaemonError>>,
 ) -> Result<String, DaemonError> {
-    let Some(address) = config.ops.listen else {
-        return Ok("off".to_owned());
-    };
-    let failed = |source| DaemonError::Listen { address, source };
+    let address = listener.address().map_err(DaemonError::System)?;
     let ops = Ops::new(store.clone(), clock, followed.to_vec(), findings);
-    let listener = ops.listen(address).await.map_err(failed)?;
-    let address = listener.address().map_err(failed)?;
     parts.spawn(async move {
         ops.serve(listener).await;
         Ok(())

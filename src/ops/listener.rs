@@ -2,7 +2,7 @@
 //! machine may connect, and a daemon that watches payments must not run out of sockets by it.
 
 use crate::clock::Clock;
-use axum::serve::Listener;
+use axum::serve;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -26,15 +26,15 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
 /// The listener.
 #[derive(Debug)]
-pub struct Bounded {
+pub struct Listener {
     tcp: TcpListener,
     places: Arc<Semaphore>,
     clock: Clock,
 }
 
-impl Bounded {
-    pub(super) async fn bind(address: SocketAddr, clock: Clock) -> io::Result<Bounded> {
-        Ok(Bounded {
+impl Listener {
+    pub(super) async fn bind(address: SocketAddr, clock: Clock) -> io::Result<Listener> {
+        Ok(Listener {
             tcp: TcpListener::bind(address).await?,
             places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             clock,
@@ -55,7 +55,7 @@ impl Bounded {
     }
 }
 
-impl Listener for Bounded {
+impl serve::Listener for Listener {
     type Io = Mortal;
     type Addr = SocketAddr;
 

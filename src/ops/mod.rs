@@ -8,6 +8,7 @@ mod metrics;
 mod text;
 mod vitals;
 
+pub use listener::Listener;
 pub use vitals::{Ailment, Part, Vitals};
 
 use crate::clock::Clock;
@@ -20,7 +21,6 @@ use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use listener::Bounded;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +57,14 @@ struct Parts {
     reads: Semaphore,
 }
 
+/// Opens the listener. Connections are taken once [`Ops::serve`] runs.
+///
+/// # Errors
+/// The address is taken, or not this machine's.
+pub async fn listen(address: SocketAddr, clock: Clock) -> std::io::Result<Listener> {
+    Listener::bind(address, clock).await
+}
+
 impl Ops {
     /// For this store on the file `database`, at whose opening `findings` things were noticed.
     pub fn new(store: Store, clock: Clock, followed: Vec<Followed>, findings: usize) -> Ops {
@@ -70,16 +78,8 @@ impl Ops {
         }))
     }
 
-    /// Opens the listener. Connections are taken once [`Ops::serve`] runs.
-    ///
-    /// # Errors
-    /// The address is taken, or not this machine's.
-    pub async fn listen(&self, address: SocketAddr) -> std::io::Result<Bounded> {
-        Bounded::bind(address, self.0.clock).await
-    }
-
     /// Answers until it is dropped.
-    pub async fn serve(self, listener: Bounded) {
+    pub async fn serve(self, listener: Listener) {
         let routes = Router::new()
             .route("/healthz", get(healthz))
             .route("/readyz", get(readyz))

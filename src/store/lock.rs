@@ -65,6 +65,17 @@ impl Lock {
         Ok(Lock { _file: file })
     }
 
+    /// Who holds the lock, as the error that [`Lock::take`] would give.
+    pub(super) fn holder(database: &Path) -> Option<StoreError> {
+        let mut file = File::open(lock_path(database)).ok()?;
+        match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => Some(StoreError::Locked {
+                holder: read_pid(&mut file),
+            }),
+            Ok(()) | Err(TryLockError::Error(_)) => None,
+        }
+    }
+
     /// Whether nobody holds the lock right now. A missing lock file is a free lock: no daemon ever ran beside
     /// it.
     pub(super) fn is_free(database: &Path) -> bool {

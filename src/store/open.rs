@@ -70,13 +70,21 @@ impl Database {
     }
 }
 
+impl Database {
+    /// [`StoreError::Locked`] if a daemon runs on `path`. Takes and changes nothing.
+    pub fn held_by_a_daemon(path: &Path) -> Option<StoreError> {
+        Lock::holder(&resolve(path, OpenMode::ReadOnly).ok()?)
+    }
+}
+
 fn open_daemon(path: &Path) -> Result<Database, StoreError> {
     let lock = Lock::take(path)?;
     refuse_foreign_log(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     create_private(path)?;
-    let mut conn = connect(path, flags)?;
-    let epoch = prepare_daemon(&mut conn, path).map_err(|error| diagnose(&conn, error))?;
+    let mut conn = connect(path, flags).map_err(|error| explain_access(path, error))?;
+    let epoch =
+        prepare_daemon(&mut conn, path).map_err(|error| explain_access(path, diagnose(&conn, error)))?;
     let (high_water, findings) = highwater::compare(&conn, path)?;
     Ok(Database {
         conn,
@@ -226,6 +234,25 @@ fn connect_existing(path: &Path, flags: OpenFlags) -> Result<Connection, StoreEr
     Ok(conn)
 }
 
+/// At the start a file that cannot be written is a matter of accounts and mounts, not of a failing disk.
+fn explain_access(path: &Path, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Io(cause)
+            if matches!(
+                cause.sqlite_error_code(),
+                Some(rusqlite::ErrorCode::ReadOnly | rusqlite::ErrorCode::CannotOpen)
+            ) =>
+        {
+            StoreError::Refused(format!(
+                "{} cannot be written ({cause}): give it and its folder to the account that creditd runs as, \
+                 and mount its file system writable",
+                path.display()
+            ))
+        }
+        other => other,
+    }
+}
+
 /// Reading a log needs its index, which SQLite may have to create beside it.
 fn explain_log(path: &Path, error: StoreError) -> StoreError {
     match error {
@@ -350,4 +377,24 @@ fn immutable_uri(path: &Path) -> String {
     }
     uri.push_str("?immutable=1");
     uri
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_written_names_account_and_mount() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger.db");
+        Database::open(&path, OpenMode::Daemon).unwrap().close().unwrap();
+        // As SQLite opens a file that its account may only read.
+        let mut conn = connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+        let error = prepare_daemon(&mut conn, &path).unwrap_err();
+        let told = explain_access(&path, diagnose(&conn, error)).to_string();
+        assert!(
+            told.contains("cannot be written") && told.contains("account"),
+            "{told}"
+        );
+    }
 }

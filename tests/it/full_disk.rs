@@ -41,6 +41,11 @@ impl Disk {
         std::fs::write(self.flag(), "").unwrap();
     }
 
+    /// Not even an empty file fits any more.
+    fn fill_up(&self) {
+        std::fs::write(self.flag(), "full").unwrap();
+    }
+
     fn free(&self) {
         std::fs::remove_file(self.flag()).unwrap();
     }
@@ -121,5 +126,23 @@ fn a_full_disk_is_a_named_state_that_ends_by_itself() {
     });
     node.mine(Vec::new());
     daemon.wait_height(7);
+    daemon.stop();
+}
+
+#[test]
+fn a_disk_without_room_for_the_lock_file_is_waited_for() {
+    let (disk, manager, node) = (Disk::new(), ServiceManager::new(), FakeNode::regtest(3));
+    let mut daemon = Daemon::prepare(&Setup::for_stub(&node.stub));
+    disk.carry(&mut daemon, manager.environment(Duration::from_secs(4)));
+    disk.fill_up();
+    daemon.start_again();
+    manager.wait_told(
+        "STATUS=waiting to open the database: cannot open the lock file",
+        PATIENCE,
+    );
+    assert!(daemon.log().contains("No space left"), "{}", daemon.log());
+    assert!(daemon.is_running());
+    disk.free();
+    daemon.wait_height(3);
     daemon.stop();
 }

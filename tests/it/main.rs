@@ -62,6 +62,7 @@ mod schema;
 mod scripted;
 mod secrets;
 mod service;
+mod starts;
 mod store_open;
 mod stub;
 mod tables;
