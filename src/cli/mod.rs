@@ -14,6 +14,8 @@ mod out;
 mod repair;
 mod setup;
 mod table;
+#[cfg(test)]
+mod tests;
 mod tx;
 mod watch;
 mod words;
