@@ -15,7 +15,7 @@ use crate::pulse::Pulse;
 use crate::rules::chain_state::ChainState;
 use crate::rules::fork::{Comparison, EqualBranches, ForkStep, OurTipAtNode, compare};
 use crate::rules::{HeldHeader, MempoolList};
-use crate::store::{ChainKey, ListApplied, NewChain, Store, StoreError, Terms};
+use crate::store::{ChainKey, ListApplied, Listing, NewChain, Store, StoreError, Terms};
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
@@ -376,23 +376,29 @@ impl<S: ChainSource> Follower<S> {
         if self.last_list.as_ref().is_some_and(is_repeat) {
             return Ok(());
         }
-        let is_synced = self.node_trouble(node).is_none() && list.is_complete;
+        let listing = Listing {
+            poll,
+            is_synced: self.node_trouble(node).is_none() && list.is_complete,
+            every_ms: millis(self.settings.mempool),
+        };
         let (key, terms, applied) = (self.key, self.terms.clone(), list.clone());
         let applying = self
             .store
-            .write(move |tx| tx.apply_mempool(key, &applied, poll, is_synced, &terms));
-        match applying.await? {
-            ListApplied::Done(outpoints) => {
-                self.store.wake();
+            .write(move |tx| tx.apply_mempool(key, &applied, listing, &terms));
+        let outpoints = match applying.await? {
+            ListApplied::Done(outpoints) => outpoints,
+            ListApplied::Partly(outpoints) => {
+                // The next look refreshes the index first and then lists again.
+                self.listed_at = None;
                 outpoints
-                    .iter()
-                    .for_each(|outpoint| self.index.add_outpoint(outpoint));
-                self.last_list = Some((list, now));
             }
-            ListApplied::Outdated => {}
-            // The next round refreshes the index first and then lists again.
-            ListApplied::RulesChanged => self.listed_at = None,
-        }
+            ListApplied::Outdated => return Ok(()),
+        };
+        self.store.wake();
+        outpoints
+            .iter()
+            .for_each(|outpoint| self.index.add_outpoint(outpoint));
+        self.last_list = Some((list, now));
         Ok(())
     }
 
@@ -433,12 +439,13 @@ impl<S: ChainSource> Follower<S> {
     }
 
     fn until_next_look(&self) -> Duration {
-        let since = self
+        // A list that is due already was put off by this round: it is for the next look, not for one at once.
+        let list_due = self
             .listed_at
-            .map_or(Duration::MAX, |at| self.clock.instant() - at);
-        self.settings
-            .poll
-            .min(self.settings.mempool.saturating_sub(since))
+            .map(|at| self.settings.mempool.saturating_sub(self.clock.instant() - at));
+        let poll = self.settings.poll;
+        list_due
+            .map_or(poll, |due| poll.min(due))
             .max(Duration::from_millis(1))
     }
 

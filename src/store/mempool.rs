@@ -10,69 +10,82 @@ use crate::rules::state::Fact;
 use crate::rules::{CandidateTx, MempoolList, Outpoint, Txid};
 use rusqlite::{OptionalExtension, params};
 
-/// The longest gap between two applied lists that counts as time under observation: what happened in a longer
-/// one, while nobody looked, evicts nothing.
-const LIST_GAP_MAX_MS: i64 = 30_000;
+/// How much longer than the time from list to list the gap between two applied ones may be and still count as
+/// observed: blocks and slow answers come between. No more of a gap counts, however long nobody looked.
+const LIST_DELAY_MAX_MS: i64 = 30_000;
+
+/// How a list was come by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// Its number; numbers only rise, restarts included.
+    pub poll: i64,
+    /// Does absence from it count towards eviction?
+    pub is_synced: bool,
+    /// The time from list to list.
+    pub every_ms: i64,
+}
 
 /// What became of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListApplied {
     /// Committed; the index must know these outpoints from now on.
     Done(Vec<Outpoint>),
+    /// The same, but rules were added since it was filtered: what pays them is in the next list.
+    Partly(Vec<Outpoint>),
     /// Read at another tip than ours, or not newer than the last one: it says nothing.
     Outdated,
-    /// Rules were added since it was filtered.
-    RulesChanged,
 }
 
 impl WriteTx<'_> {
-    /// Applies a list. `poll` is its number; numbers only rise, restarts included. `is_synced` says whether
-    /// absence from it counts towards eviction.
+    /// Applies a list. What it says of older rules stands even if rules were added since: whoever adds some
+    /// all the time must not make every list void.
     pub fn apply_mempool(
         &mut self,
         chain: ChainKey,
         list: &MempoolList,
-        poll: i64,
-        is_synced: bool,
+        listing: Listing,
         terms: &Terms,
     ) -> Result<ListApplied, StoreError> {
         let row = self.chain_by_key(chain)?;
         let Some(tip) = row
             .cursor
-            .filter(|tip| tip.header.hash == list.tip && poll > row.mempool_poll)
+            .filter(|tip| tip.header.hash == list.tip && listing.poll > row.mempool_poll)
         else {
             return Ok(ListApplied::Outdated);
         };
-        if list.version < self.list_version()? && !self.scripts_since(chain, list.version)?.is_empty() {
-            return Ok(ListApplied::RulesChanged);
-        }
-        let clock = self.tick_list_clock(chain, poll, is_synced)?;
+        let is_partial =
+            list.version < self.list_version()? && !self.scripts_since(chain, list.version)?.is_empty();
+        let clock = self.tick_list_clock(chain, listing)?;
         let at = self.context(chain)?;
         let mut outpoints = Vec::new();
         for candidate in &list.txs {
             self.list_tx(&at, candidate, list, tip.height + 1, &mut outpoints)?;
         }
         self.note_absences(chain, list, clock)?;
-        if is_synced {
+        if listing.is_synced {
             self.evict(chain, clock - terms.evict_after_ms)?;
         }
-        Ok(ListApplied::Done(outpoints))
+        Ok(match is_partial {
+            true => ListApplied::Partly(outpoints),
+            false => ListApplied::Done(outpoints),
+        })
     }
 
     /// Adds the time since the last applied list to the clock that evictions are measured on.
-    fn tick_list_clock(&mut self, chain: ChainKey, poll: i64, is_synced: bool) -> Result<i64, StoreError> {
+    fn tick_list_clock(&mut self, chain: ChainKey, listing: Listing) -> Result<i64, StoreError> {
         let now = self.now_ms();
         let (clock, last): (i64, Option<i64>) = self
             .conn()
             .prepare_cached("SELECT list_clock_ms, list_applied_at FROM chains WHERE id = ?1")?
             .query_row([chain.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let gap = last.map_or(0, |last| now.saturating_sub(last).clamp(0, LIST_GAP_MAX_MS));
-        let clock = if is_synced { clock + gap } else { clock };
+        let observed = listing.every_ms.saturating_add(LIST_DELAY_MAX_MS);
+        let gap = last.map_or(0, |last| now.saturating_sub(last).clamp(0, observed));
+        let clock = if listing.is_synced { clock + gap } else { clock };
         self.conn()
             .prepare_cached(
                 "UPDATE chains SET mempool_poll = ?2, list_clock_ms = ?3, list_applied_at = ?4 WHERE id = ?1",
             )?
-            .execute(params![chain.0, poll, clock, now])?;
+            .execute(params![chain.0, listing.poll, clock, now])?;
         Ok(clock)
     }
 

@@ -56,7 +56,7 @@ pub use endpoints::Endpoint;
 pub use error::StoreError;
 pub use fault::Fault;
 pub use highwater::Finding;
-pub use mempool::ListApplied;
+pub use mempool::{ListApplied, Listing};
 pub use open::OpenMode;
 pub use repair::Reanchor;
 pub use rescan::{Backfill, Rescan, Rescanned, outpoints_of};

@@ -4,7 +4,7 @@ use crate::rig::{Rig, in_simulation};
 use crate::scripted::{Tx, script};
 use creditd::index::{Index, short};
 use creditd::rules::{CandidateOutput, CandidateTx, MempoolList};
-use creditd::store::{Backfill, ListApplied};
+use creditd::store::{Backfill, ListApplied, Listing};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +37,12 @@ fn listed(rig: &Rig, index: &Index, txs: &[&Arc<Tx>]) -> MempoolList {
 
 async fn apply(rig: &Rig, list: MempoolList, poll: i64) -> ListApplied {
     let (key, terms) = (rig.key, rig.settings.terms.clone());
-    rig.write(move |tx| tx.apply_mempool(key, &list, poll, true, &terms))
+    let listing = Listing {
+        poll,
+        is_synced: true,
+        every_ms: 2_000,
+    };
+    rig.write(move |tx| tx.apply_mempool(key, &list, listing, &terms))
         .await
 }
 

@@ -42,6 +42,7 @@ mod harness;
 mod lists;
 mod mail;
 mod many_endpoints;
+mod mempool_pace;
 mod mempools;
 mod monitoring;
 mod naive;

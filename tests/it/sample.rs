@@ -17,8 +17,8 @@ use creditd::rules::{
     Script, Txid, Work,
 };
 use creditd::store::{
-    AddressKind, Advance, Advanced, ChainKey, Database, ListApplied, NewAddress, OpenMode, StoreError, Terms,
-    WriteTx,
+    AddressKind, Advance, Advanced, ChainKey, Database, ListApplied, Listing, NewAddress, OpenMode,
+    StoreError, Terms, WriteTx,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -192,7 +192,12 @@ impl Sample {
                 txs: txs.clone(),
                 is_complete: true,
             };
-            tx.apply_mempool(chain, &list, 1, true, &terms()).unwrap()
+            let listing = Listing {
+                poll: 1,
+                is_synced: true,
+                every_ms: 2_000,
+            };
+            tx.apply_mempool(chain, &list, listing, &terms()).unwrap()
         });
         assert!(matches!(done, ListApplied::Done(_)), "{done:?}");
     }
