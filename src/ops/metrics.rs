@@ -70,6 +70,11 @@ fn store(page: &mut Page, counters: &StoreCounters) {
         "Writes that wait or run",
         whole(counters.queued),
     );
+    page.gauge(
+        "high_water_failing",
+        "1 while the high-water file cannot be written: a restored backup would not be noticed",
+        i64::from(counters.is_high_water_failing),
+    );
     let spans = COMMIT_MICROS.map(seconds).into_iter().zip(counters.commit_spans);
     page.histograms(
         "store_commit_seconds",

@@ -1,6 +1,6 @@
 //! What the store did, counted for the metrics and for whoever asks whether it still does anything.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Upper bounds of the spans that commits are sorted into, in microseconds; longer ones have no bound.
@@ -11,7 +11,7 @@ pub const COMMIT_MICROS: [u64; 12] = [
 /// Upper bounds of the sizes that batches are sorted into.
 pub const BATCH_WRITES: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-/// A reading of the counters. All but `queued` only rise.
+/// A reading of the counters. All but `queued` and `is_high_water_failing` only rise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreCounters {
     /// Batches of writes that were run, each one commit if all went well.
@@ -33,6 +33,8 @@ pub struct StoreCounters {
     /// Rises with each thing that the writer does. While it stands still and writes are queued, the writer
     /// hangs.
     pub beats: u64,
+    /// Whether the high-water file could not be written: a restored backup would not be noticed.
+    pub is_high_water_failing: bool,
 }
 
 /// The counters, shared by the handle and the writer thread.
@@ -47,6 +49,7 @@ pub(super) struct Tally {
     batch_sizes: [AtomicU64; BATCH_WRITES.len()],
     queued: AtomicU64,
     beats: AtomicU64,
+    is_high_water_failing: AtomicBool,
 }
 
 /// One write in the queue, for as long as somebody waits for it.
@@ -68,6 +71,10 @@ impl Tally {
     /// The writer is at something new.
     pub(super) fn beat(&self) {
         self.beats.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn note_high_water(&self, is_failing: bool) {
+        self.is_high_water_failing.store(is_failing, Ordering::Relaxed);
     }
 
     pub(super) fn committed(&self, writes: usize, took: Duration) {
@@ -95,6 +102,7 @@ impl Tally {
             batch_sizes: self.batch_sizes.each_ref().map(read),
             queued: read(&self.queued),
             beats: read(&self.beats),
+            is_high_water_failing: self.is_high_water_failing.load(Ordering::Relaxed),
         }
     }
 }

@@ -12,6 +12,7 @@ use super::highwater::{Finding, HighWater};
 use super::lock::{Lock, beside};
 use super::transact::{Committed, Work, Writer, diagnose, retry_busy, roll_back, write_one, write_together};
 use super::{ReadTx, StoreError, WriteTx};
+use crate::telemetry::error_line;
 
 /// An open database file.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub struct Database {
     pub(super) role: Role,
     pub(super) fault: FaultCell,
     pub(super) findings: Vec<Finding>,
+    /// Why the high-water file could not be written last, if so.
+    pub(super) high_water_trouble: Option<String>,
 }
 
 /// Who opened the file, with what that one needs.
@@ -126,12 +129,33 @@ impl Database {
             && !committed.cursors.is_empty()
         {
             // The commit stands whatever becomes of the mark, and the next one writes it again.
-            let _ = generation(&self.conn).and_then(|generation| {
+            let saved = generation(&self.conn).and_then(|generation| {
                 high_water.note(generation, &committed.cursors);
                 high_water.save()
             });
+            self.tell_high_water(saved.err());
         }
         committed.done
+    }
+
+    /// Says what keeps the high-water file from being written, once until that changes.
+    fn tell_high_water(&mut self, error: Option<StoreError>) {
+        let trouble = error.map(|error| error_line(&error));
+        if trouble == self.high_water_trouble {
+            return;
+        }
+        match &trouble {
+            Some(why) => tracing::warn!(
+                "the high-water file cannot be written, and without it nobody notices a restored backup: {why}"
+            ),
+            None => tracing::info!("the high-water file is written again"),
+        }
+        self.high_water_trouble = trouble;
+    }
+
+    /// Whether the high-water file could not be written after the last commit that moved a cursor.
+    pub(super) fn is_high_water_failing(&self) -> bool {
+        self.high_water_trouble.is_some()
     }
 
     /// Runs `work` on one consistent state of the database.

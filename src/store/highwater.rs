@@ -8,9 +8,10 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OptionalExtension as _};
+use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
+use super::codec::uint;
 use super::database::generation;
 use super::lock::beside;
 use super::{CursorMove, StoreError};
@@ -21,8 +22,7 @@ const BYTES_MAX: u64 = 1 << 20;
 /// Something noticed while opening that is no error, but that somebody must hear of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// The cursor is below the high-water mark of its generation. A few blocks are a reorg, more is a
-    /// restore.
+    /// The cursor is below the high-water mark of its generation, and no reorg took it there: a restore.
     BehindHighWater {
         /// The chain.
         caip: String,
@@ -88,8 +88,8 @@ impl fmt::Display for Finding {
 struct Marks {
     /// Generation of the database that wrote it.
     generation: i64,
-    /// The greatest height that each chain's cursor had in this generation. A reorg may take the cursor
-    /// lower.
+    /// Where each chain's cursor was last in this generation; while a restored database catches up, where it
+    /// had been before.
     cursors: BTreeMap<String, u64>,
     /// Address ranges handed out to signers, which a restored database must not hand out again.
     #[serde(default)]
@@ -101,6 +101,8 @@ struct Marks {
 pub(super) struct HighWater {
     path: PathBuf,
     marks: Marks,
+    /// Where the database is.
+    cursors: BTreeMap<String, u64>,
 }
 
 /// What was found when the file was read.
@@ -133,10 +135,11 @@ fn read_marks(database: &Path) -> Reading {
 
 impl HighWater {
     /// Goes on from `marks`.
-    fn new(database: &Path, marks: Marks) -> HighWater {
+    fn new(database: &Path, marks: Marks, cursors: BTreeMap<String, u64>) -> HighWater {
         HighWater {
             path: beside(database, ".highwater"),
             marks,
+            cursors,
         }
     }
 
@@ -149,11 +152,15 @@ impl HighWater {
             };
         }
         for step in moves {
+            let before = self.cursors.insert(step.caip.clone(), step.height);
             let mark = self.marks.cursors.entry(step.caip.clone()).or_insert(step.height);
-            *mark = if step.is_reanchor {
-                step.height
-            } else {
+            // One that was not behind goes lower by a reorg, to fewer blocks with more work. One that is
+            // behind stays so until it has caught up.
+            let was_behind = before.is_none_or(|before| before < *mark);
+            *mark = if was_behind && !step.is_reanchor {
                 step.height.max(*mark)
+            } else {
+                step.height
             };
         }
     }
@@ -211,8 +218,9 @@ pub(super) fn compare(conn: &Connection, path: &Path) -> Result<(HighWater, Vec<
         marks.cursors.clear();
         marks.generation = database;
     }
+    let cursors = cursors(conn)?;
     for (caip, &high_water) in &marks.cursors {
-        let cursor = cursor_of(conn, caip)?;
+        let cursor = cursors.get(caip).copied();
         if cursor.is_none_or(|cursor| cursor < high_water) {
             findings.push(Finding::BehindHighWater {
                 caip: caip.clone(),
@@ -221,13 +229,19 @@ pub(super) fn compare(conn: &Connection, path: &Path) -> Result<(HighWater, Vec<
             });
         }
     }
-    Ok((HighWater::new(path, marks), findings))
+    Ok((HighWater::new(path, marks, cursors), findings))
 }
 
-fn cursor_of(conn: &Connection, caip: &str) -> Result<Option<u64>, StoreError> {
-    let mut cursor = conn.prepare_cached("SELECT cursor_height FROM chains WHERE caip = ?1")?;
-    let height: Option<Option<i64>> = cursor.query_row([caip], |row| row.get(0)).optional()?;
-    Ok(height.flatten().and_then(|height| u64::try_from(height).ok()))
+/// The height of each chain that has read a block.
+fn cursors(conn: &Connection) -> Result<BTreeMap<String, u64>, StoreError> {
+    let known = "SELECT caip, cursor_height FROM chains WHERE cursor_height IS NOT NULL";
+    let mut statement = conn.prepare(known)?;
+    let mut rows = statement.query([])?;
+    let mut cursors = BTreeMap::new();
+    while let Some(row) = rows.next()? {
+        cursors.insert(row.get(0)?, uint(row.get(1)?)?);
+    }
+    Ok(cursors)
 }
 
 /// Makes a rename inside the folder of `path` survive a power loss.

@@ -96,6 +96,7 @@ fn open_daemon(path: &Path) -> Result<Database, StoreError> {
         },
         fault: FaultCell::new(),
         findings,
+        high_water_trouble: None,
     })
 }
 
@@ -181,6 +182,7 @@ fn quiet(path: &Path, conn: Connection, role: Role) -> Database {
         role,
         fault: FaultCell::new(),
         findings: Vec::new(),
+        high_water_trouble: None,
     }
 }
 

@@ -165,6 +165,7 @@ impl Store {
                 let began = self.clock.instant();
                 let outcome = database.write(self.clock.now_ms(), &mut work);
                 self.tally.committed(1, began.elapsed());
+                self.tally.note_high_water(database.is_high_water_failing());
                 outcome
             }),
         }

@@ -126,6 +126,7 @@ fn commit(database: &mut Database, clock: Clock, tally: &Tally, mut batch: Vec<B
     let outcomes = database.write_batch(clock.now_ms(), &mut batch, || tally.beat());
     assert!(outcomes.len() == batch.len(), "every member is answered");
     tally.committed(batch.len(), began.elapsed());
+    tally.note_high_water(database.is_high_water_failing());
     for (work, outcome) in batch.into_iter().zip(outcomes) {
         work.answer(outcome);
     }

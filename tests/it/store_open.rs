@@ -3,6 +3,7 @@
 use creditd::store::{Database, OpenMode, StoreError};
 
 use crate::common::daemon::{Daemon, Setup};
+use crate::common::fake_chain::FakeNode;
 use crate::common::metrics::Scrape;
 use crate::common::stub::StubNode;
 use crate::common::wait::{PATIENCE, wait_until};
@@ -68,4 +69,42 @@ fn a_database_behind_a_link_is_measured_with_its_log() {
         "they are beside the file"
     );
     assert!(real.with_extension("db.lock").exists());
+}
+
+/// Without the file a restored backup would go unnoticed: that is told, once, and until it is mended.
+#[test]
+fn a_high_water_file_that_cannot_be_written_is_told() {
+    let node = FakeNode::regtest(3);
+    let mut daemon = Daemon::prepare(&Setup {
+        ops_listen: "127.0.0.1:0".to_owned(),
+        ..Setup::for_stub(&node.stub)
+    });
+    let blocked = daemon.folder().join("creditd.db.highwater.new");
+    std::fs::create_dir(&blocked).unwrap();
+    daemon.start_again();
+    let failing = |daemon: &Daemon| {
+        let scrape = Scrape::parse(&daemon.ops("/metrics").1);
+        scrape.value("creditd_high_water_failing", &[])
+    };
+    daemon.wait_height(3);
+    for height in 4..=6 {
+        node.mine(Vec::new());
+        daemon.wait_height(height);
+    }
+    assert_eq!(failing(&daemon), 1.0);
+    let told = |daemon: &Daemon, words: &str| daemon.log().matches(words).count();
+    assert_eq!(
+        told(&daemon, "the high-water file cannot be written"),
+        1,
+        "{}",
+        daemon.log()
+    );
+    std::fs::remove_dir(&blocked).unwrap();
+    node.mine(Vec::new());
+    daemon.wait_height(7);
+    wait_until("it is written again", PATIENCE, || {
+        (failing(&daemon) == 0.0).then_some(())
+    });
+    assert_eq!(told(&daemon, "the high-water file is written again"), 1);
+    daemon.stop();
 }

@@ -326,7 +326,9 @@ fn a_restored_backup_is_noticed_until_it_has_caught_up() {
     };
     assert_eq!(restored.findings(), std::slice::from_ref(&behind));
     assert!(behind.to_string().contains("200 blocks behind"), "{behind}");
-    follow(&mut restored, 101, false);
+    for height in [101, 150, 149] {
+        follow(&mut restored, height, false);
+    }
     drop(restored);
     let mut restored = scratch.open();
     assert_eq!(restored.findings().len(), 1);
@@ -340,6 +342,12 @@ fn what_lowers_a_cursor_for_good_reason_is_no_restore() {
     let (scratch, mut database) = Scratch::new();
     follow(&mut database, 300, false);
     follow(&mut database, 100, true);
+    drop(database);
+    let mut database = scratch.open();
+    assert_eq!(database.findings(), []);
+    // A reorg to a branch with more work in fewer blocks, and a stop before the next block.
+    follow(&mut database, 120, false);
+    follow(&mut database, 118, false);
     drop(database);
     let mut database = scratch.open();
     assert_eq!(database.findings(), []);
