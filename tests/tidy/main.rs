@@ -65,6 +65,21 @@ fn every_module_has_a_row_in_the_table() {
 }
 
 #[test]
+fn the_architecture_names_every_module() {
+    let lib = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let text = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let modules: Vec<&str> = lib
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'))
+        .collect();
+    assert!(modules.len() > 15, "{modules:?}");
+    let missing = modules
+        .into_iter()
+        .filter(|module| !text.contains(&format!("| [`{module}`](../src/{module}")));
+    assert_clean(&missing.map(str::to_owned).collect::<Vec<_>>());
+}
+
+#[test]
 fn files_and_lines_are_short() {
     let faults = files()
         .iter()
