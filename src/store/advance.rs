@@ -4,7 +4,7 @@
 
 use super::chains::ChainKey;
 use super::codec::{int, uint};
-use super::deposits::{Cause, Deposit, Place};
+use super::deposits::{Cause, Deposit, Fork, Place};
 use super::txs::{Context, Made, remember};
 use super::{StoreError, WriteTx};
 use crate::index;
@@ -59,8 +59,8 @@ pub enum Advanced {
 /// What a step carries from its disconnects to its end.
 #[derive(Default)]
 pub(super) struct Reorg {
-    /// The highest block that both branches share.
-    pub fork_height: Option<u64>,
+    /// Where the branches part.
+    pub fork: Option<Fork>,
     /// Transactions whose block was disconnected, with that block.
     pub left: BTreeMap<i64, HeldHeader>,
     /// Transactions that a block connected in this step holds.
@@ -88,7 +88,10 @@ impl WriteTx<'_> {
         }
         let at = self.context(step.chain)?;
         let mut reorg = Reorg {
-            fork_height: step.fork_height,
+            fork: step.fork_height.map(|height| Fork {
+                height,
+                depth: tip.height.saturating_sub(height),
+            }),
             ..Reorg::default()
         };
         let mut outpoints = Vec::new();
@@ -338,7 +341,7 @@ impl WriteTx<'_> {
                 ),
             };
             let cause = Cause {
-                fork_height: reorg.fork_height,
+                fork: reorg.fork,
                 ..Cause::block(lost.height, lost.header.hash, words)
             };
             for mut deposit in self.deposits_of_tx(*tx)? {

@@ -3,7 +3,7 @@
 
 use super::chains::one;
 use super::codec::{int, uint};
-use super::deposits::{Cause, Deposit};
+use super::deposits::{Cause, Deposit, Fork};
 use super::{ReadTx, StoreError, WriteTx};
 use crate::rules::{Amount, BlockHash, ids};
 use rusqlite::params;
@@ -36,8 +36,8 @@ pub(super) struct Booked {
     pub credit_id: String,
     pub entry: JournalEntry,
     pub net: Amount,
-    /// Of a reversal by a reorg: the highest block that both branches share.
-    pub fork_height: Option<u64>,
+    /// Of a reversal by a reorg: where the branches part.
+    pub fork: Option<Fork>,
 }
 
 impl ReadTx<'_> {
@@ -106,7 +106,7 @@ impl WriteTx<'_> {
                 credit_id,
                 entry,
                 net: deposit.amount,
-                fork_height: None,
+                fork: None,
             },
         )
     }
@@ -150,7 +150,7 @@ impl WriteTx<'_> {
                 credit_id,
                 entry,
                 net: Amount::ZERO,
-                fork_height: cause.fork_height,
+                fork: cause.fork,
             },
         )
     }

@@ -73,6 +73,15 @@ pub(super) struct Place {
     pub due_height: u64,
 }
 
+/// Where a reorg leaves our branch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fork {
+    /// The highest block that both branches share.
+    pub height: u64,
+    /// How many blocks of ours lie above it.
+    pub depth: u64,
+}
+
 /// Why something moves: the block (if one is the cause) and words that stand alone.
 #[derive(Clone, Debug)]
 pub(super) struct Cause {
@@ -80,8 +89,8 @@ pub(super) struct Cause {
     pub hash: Option<BlockHash>,
     pub words: String,
     pub actor: &'static str,
-    /// Of a reorg: the highest block that both branches share.
-    pub fork_height: Option<u64>,
+    /// Of a reorg: where the branches part.
+    pub fork: Option<Fork>,
 }
 
 impl Cause {
@@ -91,7 +100,7 @@ impl Cause {
             hash: Some(hash),
             words: words.into(),
             actor: "daemon",
-            fork_height: None,
+            fork: None,
         }
     }
 
@@ -101,7 +110,7 @@ impl Cause {
             hash: None,
             words: words.into(),
             actor: "daemon",
-            fork_height: None,
+            fork: None,
         }
     }
 
@@ -111,7 +120,7 @@ impl Cause {
             hash: None,
             words: words.into(),
             actor: "operator",
-            fork_height: None,
+            fork: None,
         }
     }
 }

@@ -34,6 +34,7 @@ struct CreditData<'a> {
     amount_base: String,
     reason: &'a str,
     fork_height: Option<u64>,
+    reorg_depth: Option<u64>,
     deposit: Snapshot<'a>,
 }
 
@@ -137,7 +138,8 @@ impl WriteTx<'_> {
             amount: deposit.amount.to_units_string(deposit.decimals),
             amount_base: deposit.amount.to_string(),
             reason: &booked.entry.reason,
-            fork_height: booked.fork_height,
+            fork_height: booked.fork.map(|fork| fork.height),
+            reorg_depth: booked.fork.map(|fork| fork.depth),
             deposit: self.snapshot(deposit)?,
         };
         let heading = Heading {

@@ -4,7 +4,7 @@
 use super::advance::{Reorg, Terms};
 use super::chains::{ChainKey, one};
 use super::codec::{int, uint};
-use super::deposits::{Cause, Deposit};
+use super::deposits::{Cause, Deposit, Fork};
 use super::{ReadTx, StoreError, WriteTx};
 use crate::rules::chain_state::ChainState;
 use crate::rules::state::State;
@@ -179,7 +179,10 @@ impl WriteTx<'_> {
             return Ok(false);
         }
         let reorg = Reorg {
-            fork_height: Some(point.height),
+            fork: Some(Fork {
+                height: point.height,
+                depth: cursor.height.saturating_sub(point.height),
+            }),
             left: self.drop_above(chain, &point, &cursor)?,
             ..Reorg::default()
         };

@@ -2,6 +2,7 @@
 
 use crate::rig::{Rig, in_simulation};
 use crate::scripted::{Hook, World};
+use creditd::follow::Start;
 use creditd::rules::BlockHash;
 
 /// Thirty blocks are lost under a window of twenty: halt, no effect, and the operator's word undoes exactly
@@ -43,6 +44,64 @@ fn a_reorg_past_the_window_halts_until_the_operator_accepts_it() {
         assert_eq!(last.last().unwrap(), "reinstatement");
         rig.compare();
         assert!(rig.is_on_chain(&a));
+    });
+}
+
+/// As many blocks as are kept may leave, and not one more, whether the chain is followed from block 1 or from
+/// the tip of the moment.
+#[test]
+fn c06_reorg_at_the_edge_of_the_window_is_followed_and_one_block_deeper_halts() {
+    in_simulation(async {
+        for window in [6, 20, 144] {
+            for start in [Start::Height(1), Start::Tip] {
+                for deeper in [0, 1] {
+                    let what = format!("{window} + {deeper}, {start:?}");
+                    let mut rig = Rig::with(|settings| {
+                        settings.terms.reorg_window = window;
+                        settings.start = start;
+                    })
+                    .await;
+                    let depth = usize::try_from(window).unwrap() + deeper;
+                    let fork = rig.extend(150);
+                    if start == Start::Tip {
+                        // All that leaves but the payment lies below the start.
+                        rig.extend(depth - 4);
+                        rig.settle().await;
+                    }
+                    let to = rig.watch(1).await;
+                    let pay = rig.pay(&to, 5);
+                    if start != Start::Tip {
+                        rig.mine(&[&pay]);
+                        rig.extend(depth - 1);
+                    } else {
+                        rig.mine(&[&pay]);
+                        rig.extend(3);
+                    }
+                    rig.settle().await;
+                    assert_eq!(rig.tables.journal(&pay.outpoint(0)), ["credit"], "{what}");
+                    rig.go_to(rig.extend_on(fork, depth + 1));
+                    rig.evict(&pay);
+                    rig.rounds(6).await;
+                    let kinds = rig.tables.journal(&pay.outpoint(0));
+                    if deeper == 0 {
+                        rig.settle().await;
+                        assert_eq!(rig.state(), "following", "{what}");
+                        assert_eq!(kinds, ["credit", "reversal:orphaned"], "{what}");
+                        let depths = "SELECT json_extract(body, '$.data.reorg_depth') FROM events \
+                                      WHERE type = 'credit.reversed'";
+                        assert_eq!(rig.tables.count(depths), i64::try_from(depth).unwrap(), "{what}");
+                        rig.compare();
+                    } else {
+                        assert!(
+                            rig.state().starts_with("reorg_too_deep"),
+                            "{what}: {}",
+                            rig.state()
+                        );
+                        assert_eq!(kinds, ["credit"], "{what}");
+                    }
+                }
+            }
+        }
     });
 }
 

@@ -122,7 +122,11 @@ fn c06_reorg_past_the_credit_reverses_it_once_and_goes_on() {
         (&data["net_base"], &data["reason"]),
         (&json!("0"), &json!("replaced"))
     );
-    assert_eq!(data["fork_height"], fork, "{data}");
+    assert_eq!(
+        (&data["fork_height"], &data["reorg_depth"]),
+        (&json!(fork), &json!(20)),
+        "{data}"
+    );
     let log = daemon.log();
     assert!(
         log.contains("WARN") && log.contains("reorg: 20 blocks"),
@@ -213,7 +217,11 @@ fn c06_reorg_deeper_than_the_window_halts_that_chain_only_until_the_operator_act
     assert_eq!(daemon.net_sum(), 1_009_000);
     let reversed = daemon.events_of("credit.reversed");
     assert_eq!(reversed.len(), 1);
-    assert_eq!(reversed[0].body["data"]["fork_height"], 111);
+    let data = &reversed[0].body["data"];
+    assert_eq!(
+        (&data["fork_height"], &data["reorg_depth"]),
+        (&json!(111), &json!(151))
+    );
     assert_eq!(daemon.events_of("chain.resumed").len(), 1);
     daemon.assert_sound();
 }
