@@ -14,6 +14,16 @@ const LABEL_BYTES_MAX: usize = 63;
 /// Names that mean the inside by convention (RFC 6761, 6762, 8375; `.internal` as reserved by ICANN in 2024).
 const INSIDE: [&str; 5] = ["local", "localdomain", "internal", "home.arpa", "onion"];
 
+/// Names by which clouds serve their metadata. Their addresses are never dialled; this says so at once.
+const METADATA: [&str; 6] = [
+    "metadata",
+    "metadata.google.internal",
+    "metadata.goog",
+    "metadata.azure.internal",
+    "instance-data",
+    "instance-data.ec2.internal",
+];
+
 /// Where a callback may go, as far as that can be told without asking DNS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallbackUrl(Url);
@@ -53,6 +63,9 @@ pub enum UrlError {
     /// A name that can only lead inside, while the operator listed no ranges.
     #[error("the host is a name of the local network, and callbacks.allow_ranges lists nothing")]
     InsideName,
+    /// A name of a cloud's metadata service.
+    #[error("the host is a cloud's metadata service, and callbacks never go there")]
+    MetadataName,
     /// An address that callbacks do not go to.
     #[error("callbacks do not go to {address}: {why}")]
     Blocked {
@@ -77,6 +90,7 @@ impl UrlError {
             UrlError::Port => "url_port",
             UrlError::Host => "url_host",
             UrlError::InsideName => "url_inside_name",
+            UrlError::MetadataName => "url_metadata_name",
             UrlError::Blocked { .. } => "blocked_address",
         }
     }
@@ -188,7 +202,9 @@ fn check_host(written: &str, url: &Url, policy: &Policy) -> Result<(), UrlError>
         };
     }
     let is_inside = |suffix: &&str| host.strip_suffix(*suffix).is_some_and(|rest| rest.ends_with('.'));
-    if !policy.is_public_only() {
+    if METADATA.iter().any(|name| host == *name || is_inside(name)) {
+        Err(UrlError::MetadataName)
+    } else if !policy.is_public_only() {
         Ok(())
     } else if !host.contains('.') || INSIDE.iter().any(is_inside) {
         Err(UrlError::InsideName)

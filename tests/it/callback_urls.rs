@@ -209,6 +209,29 @@ fn listed_ranges_open_themselves_and_nothing_else() {
 }
 
 #[test]
+fn names_of_metadata_services_are_refused_whatever_is_listed() {
+    let policies = [Policy::default(), policy(&["10.0.0.0/8", "fd00::/8"])];
+    for host in [
+        "metadata",
+        "METADATA.google.internal",
+        "x.metadata.google.internal",
+        "metadata.goog",
+        "metadata.azure.internal",
+        "instance-data",
+        "instance-data.ec2.internal",
+    ] {
+        for policy in &policies {
+            for scheme in ["https", "http"] {
+                let url = format!("{scheme}://{host}/latest/");
+                assert_eq!(code(&url, policy), "url_metadata_name", "{url}");
+            }
+        }
+    }
+    assert_eq!(code("https://metadata.shop.example/", &policies[0]), "ok");
+    assert_eq!(code("https://mymetadata.goog/", &policies[0]), "ok");
+}
+
+#[test]
 fn metadata_services_stay_closed_inside_listed_ranges() {
     let policy = policy(&["100.64.0.0/10", "fc00::/7", "168.63.0.0/16", "192.0.0.0/24"]);
     for address in [

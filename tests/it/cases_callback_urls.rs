@@ -47,6 +47,19 @@ fn c39_urls_that_lead_inside_are_refused_when_they_are_added() {
         "https://127.0.0.1/",
         "https://10.0.0.1/",
         "http://shop.example/",
+        "https://localhost/",
+        "https://localhost./",
+        "https://shop.example./",
+        "https://0.0.0.0/",
+        "https://0/",
+        "https://0177.0.0.1/",
+        "https://0x7f000001/",
+        "https://2130706433/",
+        "https://[::ffff:10.0.0.1]/",
+        "https://[::1]/",
+        "https://169.254.169.254/latest/meta-data/",
+        "https://metadata.google.internal/computeMetadata/v1/",
+        "https://shop.example@127.0.0.1/",
     ] {
         let output = daemon.cli(&["endpoint", "add", url, "--merchant", "shop"]);
         let words = String::from_utf8(output.stderr).unwrap();
