@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::common::asks::{D1, D2, script, stranger, wait_polls};
+use crate::common::asks::{D1, D2, script, stranger};
 use crate::common::daemon::{Daemon, Setup};
 use crate::common::fake_chain::{FakeNode, coin, mine_exactly, tx};
 use crate::common::wait::{PATIENCE, wait_until};
@@ -29,10 +29,15 @@ fn let_lists_pass(node: &FakeNode, daemon: &Daemon) {
     });
 }
 
+/// What the clock shows that evictions are measured on.
+fn daemon_clock(daemon: &Daemon) -> i64 {
+    daemon.count("SELECT list_clock_ms FROM chains WHERE alias = 'btc'")
+}
+
 /// A daemon on a node at height 3, with a payment of 0.01 in the mempool.
-fn with_a_seen_payment(node: &FakeNode, more: &str) -> (Daemon, String) {
+fn with_a_seen_payment(node: &FakeNode, evict_after_secs: u32) -> (Daemon, String) {
     let setup = Setup {
-        chain_lines: format!("evict_after_secs = 1\n{more}"),
+        chain_lines: format!("evict_after_secs = {evict_after_secs}\n"),
         ..Setup::for_stub(&node.stub)
     };
     let mut daemon = Daemon::prepare(&setup);
@@ -62,14 +67,17 @@ fn c26_behind_its_own_headers_is_not_synced_whatever_the_flag_says() {
         ),
     ] {
         let node = FakeNode::regtest(3);
-        let (daemon, txid) = with_a_seen_payment(&node, "");
+        let (daemon, txid) = with_a_seen_payment(&node, 1);
         node.state().info = info;
         daemon.wait_state("syncing", "catching up");
         node.state().mempool.clear();
-        let clock = || daemon.count("SELECT list_clock_ms FROM chains WHERE alias = 'btc'");
-        let before = clock();
+        let before = daemon_clock(&daemon);
         let_lists_pass(&node, &daemon);
-        assert_eq!(clock(), before, "{what}: this time never counts as absence");
+        assert_eq!(
+            daemon_clock(&daemon),
+            before,
+            "{what}: this time never counts as absence"
+        );
         let deposit = daemon.deposit(&txid, 0).unwrap();
         assert_eq!(deposit["state"], "seen", "{what}: nothing is evicted");
         // In sync again, and a second of absence later it is gone.
@@ -114,12 +122,29 @@ fn c26_old_tip_is_not_synced_though_blocks_and_headers_agree() {
         state.chain.push(young);
     }
     daemon.wait_height(4);
+    wait_until("what is absent is evicted again", PATIENCE, || {
+        stir(&node);
+        (daemon.deposit(&txid, 0)?["state"] == "evicted").then_some(())
+    });
+    let late = tx(&[coin(2)], &[(script(D1), 2_000_000)]);
+    let late_id = late.compute_txid().to_string();
+    for block in [vec![late], vec![], vec![]] {
+        let (parent, coinbase) = {
+            let state = node.state();
+            (state.tip().header, state.tip().txdata[0].clone())
+        };
+        let all = [vec![coinbase], block].concat();
+        let next = mine_exactly(parent.block_hash(), parent.time + 1, all);
+        node.state().chain.push(next);
+    }
+    daemon.wait_deposit(&late_id, 0, "credited");
+    daemon.wait_height(7);
 }
 
 #[test]
 fn c26_blocks_of_a_catch_up_are_credited_and_their_payments_never_evicted() {
     let node = FakeNode::regtest(3);
-    let (mut daemon, txid) = with_a_seen_payment(&node, "");
+    let (mut daemon, txid) = with_a_seen_payment(&node, 1);
     // Node and daemon are down while it is mined and buried; then the node catches up bit by bit, its mempool
     // empty, saying that it is done.
     daemon.stop();
@@ -156,9 +181,15 @@ fn c26_blocks_of_a_catch_up_are_credited_and_their_payments_never_evicted() {
 
 #[test]
 fn c26_time_without_lists_evicts_nothing() {
-    // The daemon is down for longer than the limit. The first lists after it must not count that time.
     let node = FakeNode::regtest(3);
-    let (mut daemon, txid) = with_a_seen_payment(&node, "");
+    let (mut daemon, txid) = with_a_seen_payment(&node, 300);
+    // It leaves the mempool, and that is noticed; then the daemon is down for longer than the limit.
+    let mempool: Vec<_> = node.state().mempool.drain(..).collect();
+    let absent = "SELECT count(*) FROM txs WHERE absent_since IS NOT NULL";
+    wait_until("its absence is noticed", PATIENCE, || {
+        stir(&node);
+        (daemon.count(absent) == 1).then_some(())
+    });
     daemon.stop();
     let database = rusqlite::Connection::open(daemon.database()).unwrap();
     // As if it had been an hour.
@@ -169,15 +200,21 @@ fn c26_time_without_lists_evicts_nothing() {
         )
         .unwrap();
     drop(database);
-    node.state().info = json!({ "initialblockdownload": true });
-    let mempool: Vec<_> = node.state().mempool.drain(..).collect();
+    let before = daemon_clock(&daemon);
     daemon.start_again();
-    daemon.wait_state("syncing", "catching up");
-    wait_polls(&node.stub, 5);
-    node.state().info = Value::Object(serde_json::Map::new());
     daemon.wait_state("following", "");
-    node.state().mempool = mempool;
-    wait_polls(&node.stub, 5);
+    let_lists_pass(&node, &daemon);
     assert_eq!(daemon.deposit(&txid, 0).unwrap()["state"], "seen");
+    assert_eq!(daemon.count(absent), 1, "it is still missed");
+    let counted = daemon_clock(&daemon) - before;
+    assert!(
+        (2_000..120_000).contains(&counted),
+        "{counted} ms of an hour count"
+    );
+    // It was there all the time.
+    node.state().mempool = mempool;
+    wait_until("it is listed again", PATIENCE, || {
+        (daemon.count(absent) == 0).then_some(())
+    });
     assert_eq!(daemon.events_of("deposit.evicted").len(), 0);
 }
