@@ -146,7 +146,8 @@ impl Database {
         }
         match &trouble {
             Some(why) => tracing::warn!(
-                "the high-water file cannot be written, and without it nobody notices a restored backup: {why}"
+                "the high-water file cannot be written, and without it nobody notices a restored backup: \
+                 {why}"
             ),
             None => tracing::info!("the high-water file is written again"),
         }
