@@ -24,6 +24,9 @@ const PROGRESS_LINES: u64 = 100_000;
 /// The longest line that is read: a file that is no list must not fill the memory.
 const LINE_BYTES_MAX: usize = 4096;
 
+/// So many faults are named; of more only the number is told: a wrong file must not fill memory or terminal.
+const FAULTS_NAMED_MAX: u64 = 10_000;
+
 /// What an import is told beside its file.
 pub(super) struct Import<'a> {
     pub(super) file: &'a Path,
@@ -50,6 +53,9 @@ struct Summary {
     /// Of the chunk that is being read.
     #[serde(skip)]
     pending: Vec<FaultJson>,
+    /// How many were named so far.
+    #[serde(skip)]
+    named: u64,
 }
 
 #[derive(Serialize)]
@@ -288,11 +294,20 @@ impl Summary {
     fn tell(&mut self, out: &Out) {
         let mut pending = std::mem::take(&mut self.pending);
         pending.sort_by_key(|fault| fault.line);
-        if out.json {
-            self.faults.extend(pending);
-        } else {
-            for FaultJson { line, text } in pending {
-                out::note(&format!("line {line}: {text}"));
+        for fault in pending {
+            if self.named == FAULTS_NAMED_MAX {
+                out::note(&format!(
+                    "line {}: faulty too; further ones are only counted",
+                    fault.line
+                ));
+            }
+            self.named += 1;
+            if self.named > FAULTS_NAMED_MAX {
+                continue;
+            }
+            match out.json {
+                true => self.faults.push(fault),
+                false => out::note(&format!("line {}: {}", fault.line, fault.text)),
             }
         }
     }

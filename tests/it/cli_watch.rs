@@ -164,6 +164,34 @@ fn each_line_of_a_list_is_taken_or_named() {
 }
 
 #[test]
+fn a_file_that_is_no_list_fills_neither_terminal_nor_memory() {
+    let files = Sample::empty().files;
+    std::fs::write(files.folder().join("log.txt"), "no address\n".repeat(25_000)).unwrap();
+    let import = ["watch", "import", "log.txt", "--merchant", "shop"];
+    let output = files.cli(&import);
+    assert_eq!(
+        text(&output.stdout),
+        "25000 lines: 0 added, 0 known already, 25000 faulty\n"
+    );
+    let stderr = text(&output.stderr);
+    let lines: Vec<&str> = stderr.lines().collect();
+    assert_eq!(lines.len(), 10_001);
+    assert!(
+        lines[9_999].starts_with("line 10000: not a Bitcoin address"),
+        "{}",
+        lines[9_999]
+    );
+    assert_eq!(
+        lines[10_000],
+        "line 10001: faulty too; further ones are only counted"
+    );
+    let output = files.cli(&[&import[..], &["--json"]].concat());
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let named = answer["faults"].as_array().unwrap().len();
+    assert_eq!((named, &answer["faulty"]), (10_000, &json!(25_000)));
+}
+
+#[test]
 fn a_list_is_read_from_stdin_and_names_missing_merchants() {
     let files = Sample::empty().files;
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_creditd"))
