@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use creditd::rules::chain_state::ChainState;
 use serde_json::Value;
 
 use crate::sample::{D1, Sample, txid};
@@ -101,6 +102,8 @@ fn every_key_is_documented() {
         ("check", vec![]),
         ("backup", vec!["copy.db"]),
     ];
+    // Only there is a reorg accepted.
+    sample.edit(|tx, chain| tx.set_chain_state(chain, ChainState::ReorgTooDeep, "a test"));
     let mut commands: BTreeSet<String> = commands().into_iter().collect();
     assert!(commands.len() > 25, "{commands:?}");
     for (command, args) in cases.drain(..) {
