@@ -55,6 +55,7 @@ mod properties;
 mod reorgs;
 mod repeats;
 mod rescans;
+mod retargets;
 mod rig;
 mod rpc_client;
 mod sample;

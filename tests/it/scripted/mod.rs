@@ -8,7 +8,7 @@ mod source;
 mod tree;
 
 pub use source::{Hook, Scripted, World};
-pub use tree::{Block, Coinbase, Out, Tx};
+pub use tree::{Block, Coinbase, Out, Tree, Tx};
 
 use creditd::rules::Script;
 

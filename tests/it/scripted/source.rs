@@ -4,10 +4,14 @@
 use super::filter;
 use super::node::Node;
 use super::tree::{Block, Tree};
+use creditd::address::Network;
+use creditd::chain::bitcoin::{BitcoinConfig, BitcoinSource};
+use creditd::chain::rpc::Auth;
 use creditd::chain::{ChainSource, HeaderInfo, Identity, NodeTip, SourceError};
 use creditd::clock::Clock;
+use creditd::egress::HttpDial;
 use creditd::index::Index;
-use creditd::rules::{BlockHash, ChainId, MempoolList, ScannedBlock};
+use creditd::rules::{BlockHash, ChainId, Header, HeldHeader, MempoolList, ScannedBlock};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -48,7 +52,11 @@ pub struct Scripted {
 impl Scripted {
     /// A tree of a genesis block, and `count` nodes that know it.
     pub fn new(name: &str, count: usize, clock: Clock) -> Scripted {
-        let tree = Tree::new(name);
+        Scripted::on(Tree::new(name), count, clock)
+    }
+
+    /// `count` nodes that know the first block of a tree.
+    pub fn on(tree: Tree, count: usize, clock: Clock) -> Scripted {
         let nodes = vec![Node::new(tree.genesis()); count];
         let world = World {
             tree,
@@ -226,6 +234,15 @@ impl ChainSource for Scripted {
 
     fn scan(&self, _hash: BlockHash, raw: &Raw, index: &Index) -> Result<ScannedBlock, SourceError> {
         Ok(filter::scan(&raw.block, index, raw.is_noisy))
+    }
+
+    /// A chain with difficulty is held to the rules of mainnet.
+    fn check_link(&self, parent: &HeldHeader, header: &Header) -> Result<(), SourceError> {
+        if parent.header.bits == 0 {
+            return Ok(());
+        }
+        let mainnet = BitcoinConfig::new("http://127.0.0.1", Auth::None, Network::Main);
+        BitcoinSource::new(mainnet, HttpDial::new(), self.clock).check_link(parent, header)
     }
 
     async fn mempool(&self, index: &Index) -> Result<Option<MempoolList>, SourceError> {

@@ -72,6 +72,8 @@ pub struct Tree {
     blocks: BTreeMap<BlockHash, Arc<Block>>,
     genesis: BlockHash,
     counter: u64,
+    /// The difficulty bits of blocks mined from now on; 0 = a chain without difficulty.
+    pub bits: u32,
 }
 
 /// The first bytes of transactions that no block of ours holds: coin from elsewhere, as much as anyone wants.
@@ -85,16 +87,22 @@ pub fn work(units: u64) -> Work {
 
 impl Tree {
     pub fn new(name: &str) -> Tree {
+        Tree::above(name, 0, 0)
+    }
+
+    /// A tree whose first block stands at a height, with these difficulty bits: what is below is nobody's
+    /// business.
+    pub fn above(name: &str, height: u64, bits: u32) -> Tree {
         let hash = BlockHash(Sha256::digest(name.as_bytes()).into());
         let header = Header {
             hash,
             parent: BlockHash([0; 32]),
             time_secs: 1_700_000_000,
             work: work(1),
-            bits: 0,
+            bits,
         };
         let held = HeldHeader {
-            height: 0,
+            height,
             header,
             chainwork: work(1),
         };
@@ -103,6 +111,7 @@ impl Tree {
             blocks: [(hash, genesis)].into(),
             genesis: hash,
             counter: 0,
+            bits,
         }
     }
 
@@ -181,7 +190,7 @@ impl Tree {
             parent,
             time_secs: 1_700_000_000 + height * 600,
             work: work(units),
-            bits: 0,
+            bits: self.bits,
         };
         let chainwork = below.held.chainwork.checked_add(work(units)).unwrap();
         let held = HeldHeader {
