@@ -383,6 +383,8 @@ CREATE TABLE deliveries (
     subject      TEXT NOT NULL,
     state        TEXT NOT NULL CHECK (state IN ('waiting', 'leased', 'delivered', 'parked')),
     attempts     INTEGER NOT NULL DEFAULT 0,
+    -- of them, those before it was last asked to be sent again: its ladder begins after them
+    attempts_before INTEGER NOT NULL DEFAULT 0 CHECK (attempts_before BETWEEN 0 AND attempts),
     -- when it was queued, and from its first attempt on when that was: bounds how long it may hold back newer
     -- ones of its subject
     queued_at    INTEGER NOT NULL,
@@ -393,10 +395,12 @@ CREATE TABLE deliveries (
     UNIQUE (event, endpoint)
 ) STRICT;
 CREATE INDEX deliveries_waiting ON deliveries (endpoint, next_at) WHERE state = 'waiting';
-CREATE INDEX deliveries_leased ON deliveries (endpoint) WHERE state = 'leased';
+CREATE INDEX deliveries_leased ON deliveries (endpoint, next_at) WHERE state = 'leased';
 CREATE INDEX deliveries_in_order ON deliveries (endpoint, subject, event)
     WHERE state IN ('waiting', 'leased');
 CREATE INDEX deliveries_parked ON deliveries (endpoint, event) WHERE state = 'parked';
+-- What is still to be delivered, by endpoint: how old is the oldest?
+CREATE INDEX deliveries_undelivered ON deliveries (endpoint, event) WHERE state IN ('waiting', 'leased');
 
 -- Every attempt, for people.
 CREATE TABLE attempts (
@@ -412,8 +416,6 @@ CREATE TABLE attempts (
     reply    BLOB NOT NULL CHECK (length(reply) <= 1024),
     PRIMARY KEY (delivery, number)
 ) STRICT, WITHOUT ROWID;
--- What is still to be delivered, by endpoint: how old is the oldest?
-CREATE INDEX deliveries_undelivered ON deliveries (endpoint, event) WHERE state IN ('waiting', 'leased');
 
 -- Counts for the metrics, kept by the triggers below (and for 'reorgs' by the step that disconnects), so
 -- that a scrape reads a few rows instead of whole tables. No decision is taken by them.

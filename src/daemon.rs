@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Satoshi per bitcoin is 10^8.
@@ -226,7 +227,15 @@ async fn run_parts(
     for (chain, node) in config.bitcoin.iter().zip(prepared.nodes) {
         followed.push(follow(chain, node, clock, store, &mut parts));
     }
-    let delivering = deliver(config, prepared.callbacks, clock, store, &mut parts);
+    // Nobody is told of a stop but the sender of callbacks; everything else can be dropped anywhere.
+    let (stop, told_to_stop) = watch::channel(false);
+    let delivering = deliver(
+        config,
+        prepared.callbacks,
+        (clock, told_to_stop),
+        store,
+        &mut parts,
+    );
     let ops = match prepared.ops {
         Some(listener) => serve_ops(listener, clock, store, (&followed, findings), &mut parts)?,
         None => "off".to_owned(),
@@ -250,8 +259,14 @@ async fn run_parts(
         never = manager.attend(store, vital, &followed) => match never {},
     };
     manager.stopping();
+    let stopping = async {
+        stop.send_replace(true);
+        // It lets go of its end once it has settled what it could.
+        stop.closed().await;
+        parts.shutdown().await;
+    };
     // One that is stuck in a call of the system is left behind.
-    if within(clock, PARTS_MAX, parts.shutdown()).await.is_none() {
+    if within(clock, PARTS_MAX, stopping).await.is_none() {
         tracing::warn!("a part of the daemon did not stop in time and is left behind");
     }
     ended
@@ -280,12 +295,12 @@ fn follow(
     }
 }
 
-/// Starts sending callbacks, and returns the pulse of that. What is on its way at a stop is sent again at the
-/// next start.
+/// Starts sending callbacks, and returns the pulse of that. What is on its way at a stop and not answered in
+/// time is sent again at the next start.
 fn deliver(
     config: &Config,
     dial: GuardedDial,
-    clock: Clock,
+    (clock, mut told_to_stop): (Clock, watch::Receiver<bool>),
     store: &Store,
     parts: &mut JoinSet<Result<(), DaemonError>>,
 ) -> Pulse {
@@ -300,7 +315,11 @@ fn deliver(
     parts.spawn(async move {
         let opened = Deliverer::open(store, clock, dial, settings).await;
         let deliverer = opened.map_err(DaemonError::Deliver)?.with_pulse(felt);
-        deliverer.run().await.map_err(DaemonError::Deliver)
+        let stop = async {
+            // Should nobody be left who could tell, that is a stop too.
+            let _ = told_to_stop.wait_for(|is_told| *is_told).await;
+        };
+        deliverer.run(stop).await.map_err(DaemonError::Deliver)
     });
     pulse
 }

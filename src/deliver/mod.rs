@@ -8,15 +8,19 @@ use crate::clock::{Clock, millis};
 use crate::egress::Dial;
 use crate::pulse::Pulse;
 use crate::store::{Attempt, Leased, Room, Share, Store, StoreError, WriteTx};
+use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinError, JoinSet};
 
 /// Attempts that are settled in one transaction.
 const SETTLE_MAX: usize = 128;
 /// How long the queue is left alone when nothing says otherwise: commands write to the file without waking
 /// us.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How long a stop waits for answers that are about to come.
+const LANDING_MAX: Duration = Duration::from_secs(1);
 
 /// What the config says about callbacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,16 +35,15 @@ pub struct Settings {
     pub in_flight_max: usize,
 }
 
-/// Sends callbacks until it is dropped.
+/// Sends callbacks until it is told to stop, or dropped.
 pub struct Deliverer<D: Dial> {
     store: Store,
     clock: Clock,
     dial: Arc<D>,
     settings: Settings,
     flying: JoinSet<Attempt>,
-    /// Of them [`Share::Suspect`] and [`Share::Extra`].
-    suspects: usize,
-    extras: usize,
+    /// Whose part of the room each of them takes.
+    shares: HashMap<Id, Share>,
     /// The endpoint whose turn was last.
     turn: i64,
     pulse: Pulse,
@@ -65,8 +68,7 @@ impl<D: Dial> Deliverer<D> {
             dial,
             settings,
             flying: JoinSet::new(),
-            suspects: 0,
-            extras: 0,
+            shares: HashMap::new(),
             turn: 0,
             pulse: Pulse::default(),
         })
@@ -79,11 +81,12 @@ impl<D: Dial> Deliverer<D> {
         self
     }
 
-    /// Delivers for ever.
+    /// Delivers until `stop`, and then settles what lands within a moment.
     ///
     /// # Errors
     /// Only when the database cannot be used any more: a full disk is waited out.
-    pub async fn run(mut self) -> Result<(), StoreError> {
+    pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), StoreError> {
+        let mut stop = pin!(stop);
         // Armed before the queue is read: a commit between reading and waiting is not missed.
         let mut woken = self.store.woken();
         loop {
@@ -95,9 +98,25 @@ impl<D: Dial> Deliverer<D> {
             };
             self.pulse.beat(self.clock, pause);
             tokio::select! { biased;
-                Some(first) = self.flying.join_next() => self.land(first).await?,
+                () = &mut stop => return self.wind_up().await,
+                Some(first) = self.flying.join_next_with_id() => self.land(first).await?,
                 _ = woken.changed() => {}
                 () = self.clock.sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Leases nothing more. What a receiver has taken by now, the next start does not send it again.
+    async fn wind_up(&mut self) -> Result<(), StoreError> {
+        let clock = self.clock;
+        let mut end = pin!(clock.sleep(LANDING_MAX));
+        loop {
+            tokio::select! { biased;
+                next = self.flying.join_next_with_id() => match next {
+                    Some(first) => self.land(first).await?,
+                    None => return Ok(()),
+                },
+                () = &mut end => return Ok(()),
             }
         }
     }
@@ -105,11 +124,12 @@ impl<D: Dial> Deliverer<D> {
     /// Leases what is due and sends it off. Returns how long nothing will fall due.
     async fn round(&mut self) -> Result<Duration, StoreError> {
         let most = self.settings.in_flight_max;
+        let taken = |share| self.shares.values().filter(|taken| **taken == share).count();
         let room = Room {
             all: most.saturating_sub(self.flying.len()),
-            extra: (most / 4).saturating_sub(self.extras),
+            extra: (most / 4).saturating_sub(taken(Share::Extra)),
             // At least one: they must be found out to answer again.
-            suspect: (most / 2).max(1).saturating_sub(self.suspects),
+            suspect: (most / 2).max(1).saturating_sub(taken(Share::Suspect)),
         };
         let now = self.clock.now_ms();
         let next = self.store.read(|tx| tx.next_delivery_at()).await?;
@@ -120,7 +140,7 @@ impl<D: Dial> Deliverer<D> {
         if wait_ms > 0 {
             return Ok(Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0)).min(LOOK_AGAIN));
         }
-        // Longer than an attempt can take, so that no attempt outlives its lease.
+        // Longer than an attempt can take (see `send`), so that no attempt outlives its lease.
         let lease_ms = millis(self.settings.timeout * 2);
         let (patience_ms, turn) = (millis(self.settings.order_patience), self.turn);
         let leasing = self
@@ -135,8 +155,6 @@ impl<D: Dial> Deliverer<D> {
             Duration::ZERO
         };
         for message in leased {
-            self.suspects += usize::from(message.share == Share::Suspect);
-            self.extras += usize::from(message.share == Share::Extra);
             self.fly(message);
         }
         Ok(pause)
@@ -144,22 +162,30 @@ impl<D: Dial> Deliverer<D> {
 
     fn fly(&mut self, message: Leased) {
         let (dial, clock, timeout) = (self.dial.clone(), self.clock, self.settings.timeout);
-        self.flying
+        let share = message.share;
+        let flying = self
+            .flying
             .spawn(async move { send::attempt(&*dial, clock, timeout, message).await });
+        self.shares.insert(flying.id(), share);
     }
 
-    /// Settles what has landed, all that has by now in one transaction.
-    async fn land(&mut self, first: Result<Attempt, tokio::task::JoinError>) -> Result<(), StoreError> {
-        let mut landed: Vec<Attempt> = first.into_iter().collect();
-        while landed.len() < SETTLE_MAX {
-            match self.flying.try_join_next() {
-                Some(next) => landed.extend(next),
-                None => break,
-            }
+    /// Settles what has landed, all that has by now in one transaction. A task that died brings no attempt:
+    /// its message is sent again when its lease is over.
+    async fn land(&mut self, first: Result<(Id, Attempt), JoinError>) -> Result<(), StoreError> {
+        let mut landed: Vec<Attempt> = Vec::new();
+        let mut next = Some(first);
+        while let Some(joined) = next {
+            let id = match &joined {
+                Ok((id, _)) => *id,
+                Err(error) => error.id(),
+            };
+            self.shares.remove(&id);
+            landed.extend(joined.map(|(_, attempt)| attempt));
+            next = match landed.len() < SETTLE_MAX {
+                true => self.flying.try_join_next_with_id(),
+                false => None,
+            };
         }
-        let of = |share| landed.iter().filter(|attempt| attempt.share == share).count();
-        self.suspects -= of(Share::Suspect);
-        self.extras -= of(Share::Extra);
         loop {
             let batch = landed.clone();
             let settle = move |tx: &mut WriteTx<'_>| batch.iter().try_for_each(|attempt| tx.settle(attempt));

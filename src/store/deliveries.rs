@@ -74,8 +74,6 @@ pub struct Attempt {
     pub outcome: Outcome,
     /// The beginning of the answer's body.
     pub reply: Vec<u8>,
-    /// As it was leased: [`Leased::share`].
-    pub share: Share,
 }
 
 /// A receiver's answer, by what follows.
@@ -173,8 +171,8 @@ impl WriteTx<'_> {
         )?)
     }
 
-    /// Leases what is due and for which there is room, each for `lease_ms`. Endpoints take turns, beginning
-    /// after `after`; returns where the next call goes on.
+    /// Leases what is due and for which there is room, each for `lease_ms`; one whose lease is over is due
+    /// again. Endpoints take turns, beginning after `after`; returns where the next call goes on.
     pub fn lease(
         &mut self,
         room: Room,
@@ -182,6 +180,7 @@ impl WriteTx<'_> {
         order_patience_ms: i64,
         after: i64,
     ) -> Result<(Vec<Leased>, i64), StoreError> {
+        self.return_overdue()?;
         let (mut leased, mut room, mut last) = (Vec::new(), room, after);
         for due in self.due_endpoints(after)? {
             if room.all == 0 {
@@ -199,6 +198,16 @@ impl WriteTx<'_> {
                 .for_each(|message| room.take(message.share));
         }
         Ok((leased, last))
+    }
+
+    /// Whoever had these on their way is gone or hangs.
+    fn return_overdue(&mut self) -> Result<(), StoreError> {
+        self.conn()
+            .prepare_cached(
+                "UPDATE deliveries SET state = 'waiting' WHERE state = 'leased' AND next_at <= ?1",
+            )?
+            .execute([self.now_ms()])?;
+        Ok(())
     }
 
     fn due_endpoints(&self, after: i64) -> Result<Vec<DueEndpoint>, StoreError> {
@@ -242,7 +251,8 @@ impl WriteTx<'_> {
              (SELECT 1 FROM deliveries o \
               WHERE o.endpoint = d.endpoint AND o.subject = d.subject AND o.id <> d.id \
               AND (o.state = 'leased' OR (o.state = 'waiting' AND o.event < d.event \
-                   AND o.attempts < ?3 AND (o.attempts = 0 OR o.queued_at > ?4)))) \
+                   AND o.attempts - o.attempts_before < ?3 \
+                   AND (o.attempts = o.attempts_before OR o.queued_at > ?4)))) \
              ORDER BY d.next_at, d.id LIMIT ?5",
         )?;
         let patience_from = now.saturating_sub(order_patience_ms);
@@ -273,7 +283,7 @@ impl WriteTx<'_> {
         }
         let mut mark = self.conn().prepare_cached(
             "UPDATE deliveries SET state = 'leased', attempts = attempts + 1, next_at = ?2, \
-             queued_at = CASE attempts WHEN 0 THEN ?3 ELSE queued_at END \
+             queued_at = CASE attempts WHEN attempts_before THEN ?3 ELSE queued_at END \
              WHERE id = ?1 AND state = 'waiting'",
         )?;
         for message in &leased[before..] {
@@ -285,12 +295,18 @@ impl WriteTx<'_> {
     /// Writes down what came of an attempt. The same again, or one whose lease was taken back, is only noted.
     pub fn settle(&mut self, attempt: &Attempt) -> Result<(), StoreError> {
         self.note_attempt(attempt)?;
+        // How often it was tried since it was last asked for.
         let found: Option<(i64, u32)> = self
             .conn()
-            .prepare_cached("SELECT endpoint, attempts FROM deliveries WHERE id = ?1 AND state = 'leased'")?
-            .query_row([attempt.delivery], |row| Ok((row.get(0)?, row.get(1)?)))
+            .prepare_cached(
+                "SELECT endpoint, attempts - attempts_before FROM deliveries \
+                 WHERE id = ?1 AND state = 'leased' AND attempts = ?2",
+            )?
+            .query_row(params![attempt.delivery, attempt.number], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
             .optional()?;
-        let Some((endpoint, attempts)) = found.filter(|(_, attempts)| *attempts == attempt.number) else {
+        let Some((endpoint, attempts)) = found else {
             return Ok(());
         };
         self.note_health(endpoint, &attempt.outcome)?;
@@ -345,8 +361,8 @@ impl WriteTx<'_> {
         Ok(())
     }
 
-    /// Sends an event to an endpoint again, or for the first time: from the first step of the ladder. False
-    /// when it is on its way or waiting for its first attempt anyway.
+    /// Sends an event to an endpoint again, or for the first time: from the first step of the ladder, its
+    /// earlier attempts kept. False when it is on its way or waiting for its first attempt anyway.
     pub fn retry_delivery(&mut self, event: &str, endpoint: &str, reason: &str) -> Result<bool, StoreError> {
         let endpoint = self.endpoint(endpoint)?;
         let found: Option<(i64, String, Option<i64>)> = self
@@ -372,18 +388,13 @@ impl WriteTx<'_> {
         let now = self.now_ms();
         let changed = self.queue_delivery(seq, endpoint.key, &subject)?
             || 1 == self.conn().execute(
-                "UPDATE deliveries SET state = 'waiting', attempts = 0, queued_at = ?3, next_at = ?3, \
-                 settled_at = NULL \
+                "UPDATE deliveries SET state = 'waiting', attempts_before = attempts, queued_at = ?3, \
+                 next_at = ?3, settled_at = NULL \
                  WHERE event = ?1 AND endpoint = ?2 AND (state IN ('delivered', 'parked') \
-                       OR (state = 'waiting' AND attempts > 0))",
+                       OR (state = 'waiting' AND attempts > attempts_before))",
                 params![seq, endpoint.key, now],
             )?;
         if changed {
-            self.conn().execute(
-                "DELETE FROM attempts WHERE delivery = \
-                 (SELECT id FROM deliveries WHERE event = ?1 AND endpoint = ?2)",
-                params![seq, endpoint.key],
-            )?;
             self.conn().execute(
                 "INSERT INTO audit (at, action, cause, actor) VALUES (?1, 'retry', ?2, 'operator')",
                 params![now, format!("{event} to {}: {reason}", endpoint.id)],
@@ -434,12 +445,15 @@ fn after(attempts: u32, asked_secs: Option<u64>, seed: u64, now: i64) -> (&'stat
 }
 
 impl ReadTx<'_> {
-    /// When the next message falls due, Unix milliseconds; paused endpoints do not count.
+    /// When the next message falls due or the next lease is over, Unix milliseconds; what waits at paused
+    /// endpoints does not count.
     pub fn next_delivery_at(&self) -> Result<Option<i64>, StoreError> {
         let mut statement = self.conn().prepare_cached(
-            "SELECT min((SELECT min(d.next_at) FROM deliveries d \
-             WHERE d.endpoint = e.id AND d.state = 'waiting')) \
-             FROM endpoints e WHERE e.paused_reason IS NULL",
+            "SELECT min(at) FROM \
+             (SELECT (SELECT min(d.next_at) FROM deliveries d \
+                      WHERE d.endpoint = e.id AND d.state = 'waiting') AS at \
+              FROM endpoints e WHERE e.paused_reason IS NULL \
+              UNION ALL SELECT next_at FROM deliveries WHERE state = 'leased')",
         )?;
         Ok(statement.query_row([], |row| row.get(0))?)
     }

@@ -14,6 +14,7 @@ use creditd::webhook::{self, Headers, Key, Window};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 pub const TIMEOUT: Duration = Duration::from_secs(15);
@@ -30,6 +31,10 @@ pub enum Reply {
     Refused,
     /// It has the message, and its answer comes too late.
     Hangs,
+    /// The task that sends it never ends, whatever its deadline.
+    Stuck,
+    /// The task that sends it ends without a word.
+    Dies,
 }
 
 /// A callback as it went out.
@@ -111,6 +116,8 @@ impl Dial for Receivers {
                 self.0.clock.sleep(request.deadline).await;
                 (1, None)
             }
+            Reply::Stuck => std::future::pending().await,
+            Reply::Dies => panic!("this attempt was told to die"),
         };
         self.fly(&sent.url, -1);
         match status {
@@ -141,6 +148,7 @@ pub struct Mail {
     pub rig: Rig,
     receivers: Receivers,
     deliverer: JoinHandle<Result<(), StoreError>>,
+    stop: watch::Sender<bool>,
     in_flight_max: usize,
     /// By URL: keys, each with when it began and ended to be used.
     keys: BTreeMap<String, Vec<(Key, i64, i64)>>,
@@ -167,11 +175,13 @@ impl Mail {
             flying: Mutex::default(),
         };
         let receivers = Receivers(Arc::new(shared));
-        let deliverer = start(&rig, receivers.clone(), in_flight_max).await;
+        let stop = watch::Sender::new(false);
+        let deliverer = start(&rig, receivers.clone(), in_flight_max, stop.subscribe()).await;
         Mail {
             rig,
             receivers,
             deliverer,
+            stop,
             in_flight_max,
             keys: BTreeMap::new(),
             made: 0,
@@ -187,7 +197,19 @@ impl Mail {
     pub async fn crash(&mut self) {
         self.deliverer.abort();
         self.receivers.0.flying.lock().unwrap().clear();
-        self.deliverer = start(&self.rig, self.receivers.clone(), self.in_flight_max).await;
+        self.restart().await;
+    }
+
+    async fn restart(&mut self) {
+        self.stop = watch::Sender::new(false);
+        let told = self.stop.subscribe();
+        self.deliverer = start(&self.rig, self.receivers.clone(), self.in_flight_max, told).await;
+    }
+
+    /// The deliverer is told to stop; returns once it has. It is not started again.
+    pub async fn stop(&mut self) {
+        self.stop.send_replace(true);
+        (&mut self.deliverer).await.unwrap().unwrap();
     }
 
     fn fresh_key(&mut self) -> Key {
@@ -338,12 +360,23 @@ impl Mail {
     }
 }
 
-async fn start(rig: &Rig, receivers: Receivers, in_flight_max: usize) -> JoinHandle<Result<(), StoreError>> {
+async fn start(
+    rig: &Rig,
+    receivers: Receivers,
+    in_flight_max: usize,
+    mut told: watch::Receiver<bool>,
+) -> JoinHandle<Result<(), StoreError>> {
     let settings = Settings {
         timeout: TIMEOUT,
         order_patience: PATIENCE,
         in_flight_max,
     };
     let deliverer = Deliverer::open(rig.store(), rig.clock, receivers, settings);
-    tokio::spawn(deliverer.await.unwrap().run())
+    let deliverer = deliverer.await.unwrap();
+    tokio::spawn(async move {
+        let stop = async move {
+            let _ = told.wait_for(|is_told| *is_told).await;
+        };
+        deliverer.run(stop).await
+    })
 }

@@ -12,6 +12,7 @@ mod address;
 mod bad_nodes;
 mod bitcoin_source;
 mod callback_dial;
+mod callback_leases;
 mod callback_order;
 mod callback_receivers;
 mod callback_urls;

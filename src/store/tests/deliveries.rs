@@ -68,7 +68,6 @@ impl Desk {
             took_ms: 1,
             outcome,
             reply: Vec::new(),
-            share: message.share,
         };
         self.database.write(self.now, |tx| tx.settle(&attempt)).unwrap();
     }
@@ -235,6 +234,83 @@ fn ten_failures_park_a_message_and_a_replay_sends_the_same_one() {
     );
     let leased = desk.lease();
     assert_eq!((ids(&leased), leased[0].body.as_str()), (vec!["m"], "{}"));
+    // It begins the ladder anew, beside the story of its first life.
+    assert_eq!(leased[0].attempt, 11);
+    desk.settle(&leased[0], refused(500));
+    assert_eq!(desk.state("m"), "waiting");
+    let attempts = desk.database.read(|tx| tx.attempts("m", &endpoint)).unwrap();
+    let numbers: Vec<u32> = attempts.iter().map(|attempt| attempt.number).collect();
+    assert_eq!(numbers, (1..=11).collect::<Vec<_>>());
+    assert!(again(&mut desk), "one that waits after a failure goes at once");
+    assert!(!again(&mut desk));
+    for attempt in 12..=21 {
+        let leased = desk.lease();
+        assert_eq!((ids(&leased), leased[0].attempt), (vec!["m"], attempt));
+        desk.settle(&leased[0], refused(500));
+        desk.now += 200_000_000;
+    }
+    assert_eq!(desk.state("m"), "parked", "ten tries more");
+}
+
+#[test]
+fn a_replay_keeps_its_place_before_newer_ones() {
+    let mut desk = Desk::with_endpoints(1);
+    desk.event("m", "a", 1);
+    for _ in 0..3 {
+        let leased = desk.lease();
+        desk.settle(&leased[0], refused(422));
+        desk.now += 2_000_000;
+    }
+    let endpoint = desk.endpoints[0].clone();
+    desk.event("n", "a", 2);
+    let retry = |tx: &mut crate::store::WriteTx<'_>| tx.retry_delivery("m", &endpoint, "asked");
+    assert!(desk.database.write(desk.now, retry).unwrap());
+    let leased = desk.lease();
+    assert_eq!(ids(&leased), ["m"]);
+    desk.settle(&leased[0], refused(422));
+    assert_eq!(ids(&desk.lease()), [""; 0], "its tries are counted anew");
+}
+
+#[test]
+fn a_lease_that_is_over_comes_back_and_a_late_answer_settles_nothing() {
+    let mut desk = Desk::with_endpoints(1);
+    desk.event("m", "a", 1);
+    let lost = desk.lease();
+    desk.now += LEASE_MS - 1;
+    assert_eq!(ids(&desk.lease()), [""; 0]);
+    assert_eq!(
+        desk.database.read(|tx| tx.next_delivery_at()).unwrap(),
+        Some(desk.now + 1)
+    );
+    desk.now += 1;
+    let again = desk.lease();
+    assert_eq!((ids(&again), again[0].attempt), (vec!["m"], 2));
+    desk.settle(&lost[0], refused(500));
+    assert_eq!(desk.state("m"), "leased");
+    desk.settle(&again[0], DELIVERED);
+    assert_eq!(desk.state("m"), "delivered");
+}
+
+#[test]
+fn a_lease_at_a_paused_endpoint_comes_back_and_waits() {
+    let mut desk = Desk::with_endpoints(1);
+    desk.event("m", "a", 1);
+    desk.lease();
+    let endpoint = desk.endpoints[0].clone();
+    let pause = |tx: &mut crate::store::WriteTx<'_>| tx.pause_endpoint(&endpoint, "moving", "operator");
+    desk.database.write(desk.now, pause).unwrap();
+    desk.now += LEASE_MS;
+    assert_eq!(
+        desk.database.read(|tx| tx.next_delivery_at()).unwrap(),
+        Some(desk.now)
+    );
+    assert_eq!(ids(&desk.lease()), [""; 0]);
+    assert_eq!(desk.state("m"), "waiting");
+    assert_eq!(
+        desk.database.read(|tx| tx.next_delivery_at()).unwrap(),
+        None,
+        "nothing to wake for"
+    );
 }
 
 #[test]
