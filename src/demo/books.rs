@@ -60,11 +60,11 @@ pub(super) fn show(stage: &mut Stage) -> Result<(), DemoError> {
 pub(super) fn prove(stage: &mut Stage) -> Result<(), DemoError> {
     let before = rows(stage)?;
     for round in 1..=RESCANS {
+        let args = ["rescan", "--from", "0", "--reason", "demonstration", "--apply"];
         stage.say(
             Who::Hand,
-            &format!("creditd rescan --from 0 --apply ({round} of {RESCANS})"),
+            &format!("$ creditd {}   ({round} of {RESCANS})", args.join(" ")),
         );
-        let args = ["rescan", "--from", "0", "--reason", "demonstration", "--apply"];
         stage.creditd.answer(&args)?;
         stage.until("the rescan to be done", |stage| {
             let chains = stage.read(|tx| tx.chain_status())?;
@@ -92,7 +92,7 @@ pub(super) fn prove(stage: &mut Stage) -> Result<(), DemoError> {
         stage.print(&format!("  {violation}"));
     }
     stage.expect(
-        "everything that must always hold does hold",
+        "everything that must always hold does hold (docs/invariants.md)",
         violations.is_empty(),
     );
     Ok(())
@@ -105,7 +105,10 @@ fn send_again(stage: &mut Stage) -> Result<(), DemoError> {
     let before = stage.receiver.repeats();
     stage.say(
         Who::Hand,
-        &format!("creditd callbacks retry, for each of {count}"),
+        &format!(
+            "$ creditd callbacks retry EVENT --endpoint ENDPOINT --reason demonstration --apply   \
+             (for each of {count})"
+        ),
     );
     stage.is_quiet = true;
     for delivery in sent.iter().rev() {

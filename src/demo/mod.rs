@@ -104,7 +104,7 @@ fn set_up(stage: &mut Stage) -> Result<(), DemoError> {
     let args = ["endpoint", "add", &receiver, "--merchant", "shop"];
     let added = stage.creditd.json(&args)?;
     let is_trusted = stage.receiver.trust(added["secret"].as_str().unwrap_or_default());
-    stage.say(Who::Hand, &format!("creditd endpoint add {receiver}"));
+    stage.say(Who::Hand, &format!("$ creditd {}", args.join(" ")));
     stage.expect("the receiver has a secret to verify callbacks with", is_trusted);
     for order in ["order-1", "order-2", "order-3", "order-4"] {
         let address = Sandbox::address(order);
@@ -118,7 +118,7 @@ fn set_up(stage: &mut Stage) -> Result<(), DemoError> {
             order,
         ];
         stage.creditd.answer(&args)?;
-        stage.say(Who::Hand, &format!("creditd watch add {address} ({order})"));
+        stage.say(Who::Hand, &format!("$ creditd {}", args.join(" ")));
     }
     Ok(())
 }
@@ -223,15 +223,15 @@ fn kill_and_restart(stage: &mut Stage) -> Result<(), DemoError> {
     stage.mine_alone(1)?;
     stage.until_event("deposit.confirming", "order-4")?;
     stage.creditd.kill9();
-    stage.say(Who::Hand, "kill -9");
+    stage.say(Who::Hand, "kill -9; the blocks that make it due come meanwhile");
     stage.mine_alone(2)?;
     stage.creditd.start()?;
-    stage.say(Who::Hand, "creditd run");
+    stage.say(Who::Hand, "$ creditd run");
     stage.until_event("credit.created", "order-4")?;
     stage.creditd.kill9();
-    stage.say(Who::Hand, "kill -9, right behind it");
+    stage.say(Who::Hand, "kill -9, right behind the credit");
     stage.creditd.start()?;
-    stage.say(Who::Hand, "creditd run");
+    stage.say(Who::Hand, "$ creditd run");
     stage.mine(1)?;
     stage.until_received()?;
     let credits = stage.count("credit.created", "order-4");
@@ -243,14 +243,15 @@ fn kill_and_restart(stage: &mut Stage) -> Result<(), DemoError> {
 fn same_callback_twice(stage: &mut Stage) -> Result<(), DemoError> {
     stage.heading("The same callback twice");
     stage.say(
-        Who::Hand,
-        "the first one about order-1's credit was answered with 500: it comes again",
+        Who::Receiver,
+        "the first one about order-1's credit was answered with 500, so it must come again",
     );
     stage.until("every callback to be delivered", |stage| {
         let open = stage.read(|tx| tx.list_deliveries(&DeliveryFilter::default(), WHOLE_LIST))?;
         Ok(open.iter().all(|delivery| delivery.row.state == "delivered"))
     })?;
-    let repeats = stage.receiver.repeats();
+    let failed = stage.event("credit.created", "order-1");
+    let repeats = failed.as_deref().map_or(0, |id| stage.receiver.repeats_of(id));
     stage.expect(
         "at least once, with the same id and bytes: the receiver books it once",
         repeats > 0,

@@ -57,7 +57,8 @@ struct Notes {
     bodies: BTreeMap<String, Bytes>,
     /// The highest version of each credit and its net, in base units.
     books: BTreeMap<String, (i64, u128)>,
-    repeats: usize,
+    /// How often each id came again.
+    repeats: BTreeMap<String, usize>,
     has_failed: bool,
 }
 
@@ -99,7 +100,12 @@ impl Receiver {
 
     /// How many requests brought nothing new.
     pub(super) fn repeats(&self) -> usize {
-        self.notes().repeats
+        self.notes().repeats.values().sum()
+    }
+
+    /// How often this callback came again.
+    pub(super) fn repeats_of(&self, id: &str) -> usize {
+        self.notes().repeats.get(id).copied().unwrap_or_default()
     }
 
     /// How many callbacks are stored.
@@ -159,10 +165,9 @@ impl Notes {
         }
         let id = shown.id.unwrap_or_default();
         if let Some(first) = self.bodies.get(id) {
-            self.repeats += 1;
-            return Outcome::Repeated {
-                is_same: first == body,
-            };
+            let is_same = first == body;
+            *self.repeats.entry(id.to_owned()).or_default() += 1;
+            return Outcome::Repeated { is_same };
         }
         self.bodies.insert(id.to_owned(), body.clone());
         self.book(&told["data"]);

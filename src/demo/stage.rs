@@ -41,7 +41,7 @@ impl Who {
             Who::Chain => ("chain", "33"),
             Who::Creditd => ("creditd", "36"),
             Who::Receiver => ("receiver", "35"),
-            Who::Hand => ("", "1"),
+            Who::Hand => ("you", "1"),
         }
     }
 }
@@ -270,6 +270,13 @@ impl Stage {
         let told = self.events.iter();
         told.filter(|event| event.kind == kind && event.reference() == reference)
             .count()
+    }
+
+    /// The id of the first event of a kind about an order.
+    pub(super) fn event(&self, kind: &str, reference: &str) -> Option<String> {
+        let mut told = self.events.iter();
+        let first = told.find(|event| event.kind == kind && event.reference() == reference)?;
+        Some(first.id.clone())
     }
 
     /// The net amount that creditd last told of an order's credit.

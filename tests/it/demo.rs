@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::common::wait::PATIENCE;
+
 fn demo(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_creditd"));
     command
@@ -53,7 +55,7 @@ fn demo_shows_the_whole_job_and_leaves_nothing_behind() {
         "1.86",
         "order-3  reinstatement  +1 BTC  block 127",
         "ok  the receiver's own books, kept from callbacks alone, say the same: 186000000 sat",
-        "creditd rescan --from 0 --apply (3 of 3)",
+        "$ creditd rescan --from 0 --reason demonstration --apply   (3 of 3)",
         " callbacks again: the same ids and bytes, nothing to do",
         "ok  the receiver's books stand",
         "ok  nothing changed: ",
@@ -103,4 +105,66 @@ fn kept_demo_can_be_played_with_until_it_is_interrupted() {
     assert!(lines.any(|line| line.starts_with("All of it was as it must be")));
     assert!(child.wait().unwrap().success());
     assert!(is_empty(folder.path()), "files were left behind");
+}
+
+/// Runs the demonstration, does something at each of its lines, and returns its exit code and what it showed.
+fn meddled(mut at_line: impl FnMut(&str)) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = demo(folder.path(), &[]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut shown = String::new();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        at_line(&line);
+        shown.push_str(&line);
+        shown.push('\n');
+    }
+    let code = child.wait().unwrap().code();
+    assert!(is_empty(folder.path()), "files were left behind");
+    (code, shown)
+}
+
+#[test]
+fn demo_whose_tables_change_while_all_is_fed_again_fails() {
+    let mut database = None;
+    let (code, shown) = meddled(|line| {
+        if let Some((_, path)) = line.split_once("its database is ") {
+            database = Some(path.to_owned());
+        }
+        if line.ends_with("(1 of 3)") {
+            let tables = rusqlite::Connection::open(database.as_ref().unwrap()).unwrap();
+            tables.busy_timeout(PATIENCE).unwrap();
+            let insert = "INSERT INTO merchants (slug, created_at) VALUES ('intruder', 1)";
+            tables.execute(insert, []).unwrap();
+        }
+    });
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(
+        shown.contains("  table merchants is not what it was\n"),
+        "{shown}"
+    );
+    assert!(shown.contains("FAILED  nothing changed: "), "{shown}");
+    assert!(shown.ends_with("One thing was not as it must be.\n"), "{shown}");
+}
+
+#[test]
+fn demo_whose_receiver_gets_a_forged_callback_fails() {
+    use std::io::{Read as _, Write as _};
+    let (code, shown) = meddled(|line| {
+        let url = line.split_once("endpoint add http://");
+        if let Some((_, rest)) = url {
+            let host = rest.split('/').next().unwrap();
+            let mut to = std::net::TcpStream::connect(host).unwrap();
+            let forged = format!(
+                "POST /callbacks HTTP/1.1\r\nHost: {host}\r\nContent-Length: 2\r\n\
+                 Connection: close\r\n\r\n{{}}"
+            );
+            to.write_all(forged.as_bytes()).unwrap();
+            let mut answer = String::new();
+            to.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+        }
+    });
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(shown.contains("refused: "), "{shown}");
+    assert!(shown.ends_with("One thing was not as it must be.\n"), "{shown}");
 }
