@@ -122,12 +122,21 @@ async fn serve(config: &Config, clock: Clock) -> Result<(), DaemonError> {
     .await;
     manager.stopping();
     let closed = within(clock, CLOSE_MAX, store.close()).await;
-    if closed.is_none() {
-        tracing::warn!("the database's log was not folded in time; the next start does it");
-    }
+    let closed = match closed {
+        Some(Err(error)) if error.is_passing() => {
+            // Nothing is lost: what was committed is in the log.
+            tracing::warn!("the database's log was not folded: {error}; the next start does it");
+            Ok(())
+        }
+        Some(closed) => closed,
+        None => {
+            tracing::warn!("the database's log was not folded in time; the next start does it");
+            Ok(())
+        }
+    };
     tracing::info!("creditd has stopped");
     ended?;
-    closed.unwrap_or(Ok(())).map_err(DaemonError::Database)
+    closed.map_err(DaemonError::Database)
 }
 
 /// What a start needs beside its database.

@@ -6,6 +6,7 @@ use super::out::Out;
 use super::table::{Align, Table, shown};
 use crate::clock::rfc3339;
 use crate::config::Config;
+use crate::rules::chain_state::ChainState;
 use crate::store::report::ChainStatus;
 use crate::store::{Rescan, StoreError};
 use serde::Serialize;
@@ -43,13 +44,18 @@ struct RescanJson {
 
 /// Where each chain stands. A halted chain is a problem found.
 pub(super) fn status(out: &mut Out, config: &Config) -> anyhow::Result<Outcome> {
-    let known = match open::reader(config) {
-        Ok(database) => database.read(|tx| tx.chain_status())?,
+    let (known, is_disk_full) = match open::reader(config) {
+        Ok(database) => (database.read(|tx| tx.chain_status())?, database.is_disk_full()),
         // Before the first start nothing was followed, which is an answer and no fault.
-        Err(error) if matches!(error.downcast_ref(), Some(StoreError::Missing(_))) => Vec::new(),
+        Err(error) if matches!(error.downcast_ref(), Some(StoreError::Missing(_))) => (Vec::new(), false),
         Err(error) => return Err(error),
     };
     let mut chains: Vec<StatusJson> = known.into_iter().map(|status| json(config, status)).collect();
+    if is_disk_full {
+        // A halt was written before and waits for an operator all the same.
+        let waiting = chains.iter_mut().filter(|chain| !chain.is_halted);
+        waiting.for_each(overrule);
+    }
     for chain in &config.bitcoin {
         if chains.iter().all(|known| known.chain_id != chain.chain.as_str()) {
             chains.push(never_followed(&chain.alias, chain.chain.as_str()));
@@ -137,6 +143,18 @@ fn json(config: &Config, status: ChainStatus) -> StatusJson {
         rescans: status.rescans.into_iter().map(rescan_json).collect(),
         reanchor_to: status.reanchor_to,
     }
+}
+
+/// A full disk takes no news of itself: what stands in the database is the state before it was full.
+fn overrule(chain: &mut StatusJson) {
+    let (state, reason) = (chain.state, std::mem::take(&mut chain.reason));
+    let before = match reason.as_str() {
+        "" => state.to_owned(),
+        reason => format!("{state}: {reason}"),
+    };
+    chain.reason = format!("the disk of the database is full; written last: {before}");
+    chain.state = ChainState::DiskFull.word();
+    chain.since = None;
 }
 
 fn rescan_json(rescan: Rescan) -> RescanJson {

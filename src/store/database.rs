@@ -10,7 +10,9 @@ use rusqlite::config::DbConfig;
 use super::fault::{Fault, FaultCell};
 use super::highwater::{Finding, HighWater};
 use super::lock::{Lock, beside};
-use super::transact::{Committed, Work, Writer, diagnose, retry_busy, roll_back, write_one, write_together};
+use super::transact::{
+    Committed, Work, Writer, diagnose, is_out_of_space, retry_busy, roll_back, write_one, write_together,
+};
 use super::{ReadTx, StoreError, WriteTx};
 use crate::telemetry::error_line;
 
@@ -185,6 +187,12 @@ impl Database {
         outcome
     }
 
+    /// Whether the file is in use and its disk takes nothing more, so that its states are of before: a small
+    /// file beside it tells, made and removed. False where that cannot be told.
+    pub fn is_disk_full(&self) -> bool {
+        !matches!(self.role, Role::ReaderAtRest(_)) && is_out_of_space(&self.conn)
+    }
+
     /// Checks the whole file: pages, tables, indexes. Takes about ten seconds per gigabyte, more on a slow
     /// disk.
     ///
@@ -209,7 +217,11 @@ impl Database {
             let folded = self.conn.query_row(checkpoint, [], |_| Ok(()));
             folded.map_err(|error| diagnose(&self.conn, error.into()))?;
         }
-        high_water.map_or(Ok(()), HighWater::save_durably)
+        // It is written at every commit too, and one that is behind still finds a restored backup.
+        if let Some(Err(error)) = high_water.map(HighWater::save_durably) {
+            tracing::warn!("at the stop: {}", error_line(&error));
+        }
+        Ok(())
     }
 }
 

@@ -217,7 +217,7 @@ fn may_be_out_of_space(extended_code: i32) -> bool {
 /// Asks the disk itself, because SQLite's record of the system's error has no safe way out of rusqlite: does
 /// a file as large as a step of the log's index fit beside the database? If space came back in between, the
 /// error counts as a broken disk, which is the safe side.
-fn is_out_of_space(conn: &Connection) -> bool {
+pub(super) fn is_out_of_space(conn: &Connection) -> bool {
     use std::io::{ErrorKind, Write as _};
     let Some(path) = conn.path().filter(|path| !path.is_empty()) else {
         return false;

@@ -106,6 +106,11 @@ fn a_full_disk_is_a_named_state_that_ends_by_itself() {
     assert!(node.stub.count("getblockchaininfo") > polls && daemon.is_running());
     assert!(manager.silence() < watchdog, "{}", manager.status());
     assert_eq!(daemon.credits().len(), 0);
+    // The state cannot be written down, so whoever asks the database has to be told all the same.
+    let status = daemon.json(&["chain", "status"]);
+    assert_eq!(status["chains"][0]["state"], "disk_full", "{status}");
+    let reason = status["chains"][0]["reason"].as_str().unwrap();
+    assert!(reason.contains("following"), "what was written last: {reason}");
 
     disk.free();
     daemon.wait_deposit(&txid, 0, "credited");
@@ -113,9 +118,17 @@ fn a_full_disk_is_a_named_state_that_ends_by_itself() {
     assert_eq!(daemon.net_sum(), 1_000_000);
     daemon.assert_sound();
 
-    // At the start too: it waits, unready, and goes on by itself.
-    daemon.stop();
+    let status = daemon.json(&["chain", "status"]);
+    assert_eq!(status["chains"][0]["state"], "following", "{status}");
+
+    // A stop has nothing to lose: what was committed is in the log, which the next start folds.
     disk.fill();
+    node.mine(Vec::new());
+    wait_btc(&daemon, "disk_full");
+    daemon.stop();
+    assert_eq!(daemon.net_sum(), 1_000_000);
+
+    // At the start too: it waits, unready, and goes on by itself.
     daemon.start_again();
     manager.wait_told("STATUS=waiting to open the database: the disk is full", PATIENCE);
     assert_eq!(manager.count("READY=1"), 1, "that of the first start");
@@ -125,7 +138,7 @@ fn a_full_disk_is_a_named_state_that_ends_by_itself() {
         (manager.count("READY=1") == 2).then_some(())
     });
     node.mine(Vec::new());
-    daemon.wait_height(7);
+    daemon.wait_height(8);
     daemon.stop();
 }
 
