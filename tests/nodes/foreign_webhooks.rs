@@ -195,3 +195,42 @@ async fn a_receiver_verifies_a_pair_by_its_public_half() {
         assert_eq!(status, expected, "{why}");
     }
 }
+
+/// A sample of the README as it stands, with a real secret in it.
+fn sample(language: &str, secret: &str) -> String {
+    let readme = include_str!("../../README.md");
+    let (_, rest) = readme.split_once(&format!("```{language}\n")).unwrap();
+    let (code, _) = rest.split_once("```").unwrap();
+    assert!(code.contains("\"whsec_...\""), "{code}");
+    code.replace("whsec_...", secret)
+}
+
+#[test]
+fn the_samples_of_the_readme_verify_and_refuse() {
+    let keys = Keys::fresh();
+    let secret = keys.old.to_secret();
+    let body = r#"{"type":"credit.created","data":{"amount":"0.29"}}"#;
+    let python = "import json, sys\nraw_body = sys.argv[1].encode()\n\
+                  class request: headers = json.loads(sys.argv[2])\n";
+    let javascript = "const rawBody = process.argv[1], request = {headers: JSON.parse(process.argv[2])};\n";
+    for (key, is_good) in [(&keys.old, true), (&keys.new, false)] {
+        let headers: std::collections::BTreeMap<_, _> = signed(0, body, &[key]).into();
+        let headers = serde_json::to_string(&headers).unwrap();
+        let mut runs = [
+            Command::new(fetched("WEBHOOKS_PYTHON", "python/bin/python")),
+            Command::new("node"),
+        ];
+        let code = sample("python", secret.reveal());
+        runs[0].args(["-c", &format!("{python}{code}print(event[\"type\"])")]);
+        let code = sample("js", secret.reveal());
+        runs[1].env("NODE_PATH", fetched("WEBHOOKS_NODE_MODULES", "node_modules"));
+        runs[1].args(["-e", &format!("{javascript}{code}console.log(event.type)")]);
+        for mut run in runs {
+            let output = run.args([body, &headers]).output().unwrap();
+            let told = String::from_utf8(output.stdout).unwrap();
+            let errors = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(told == "credit.created\n", is_good, "{told}{errors}");
+            assert!(is_good || errors.contains("No matching signature"), "{errors}");
+        }
+    }
+}
