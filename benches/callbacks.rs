@@ -43,7 +43,7 @@ fn main() {
         sandbox.cookie_file().to_owned(),
     ));
     std::fs::write(daemon.config_file(), config(&sandbox)).unwrap();
-    addresses::seed(&daemon.database(), WATCHED);
+    addresses::seed(&daemon.database(), 0..WATCHED);
     let address = Sandbox::address("order");
     daemon.json(&["watch", "add", &address, "--merchant", "shop"]);
     add_endpoints(&daemon, 1, |_| receiver.url(1));

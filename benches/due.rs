@@ -87,7 +87,7 @@ fn measure(table: &mut Table, what: &str, confirmations: u32) {
 
 /// A database at `path`, closed, that the returned step makes `DEPOSITS` credits in.
 fn prepare(path: &Path, confirmations: u32) -> (Advance, Terms) {
-    addresses::seed(path, DEPOSITS);
+    addresses::seed(path, 0..DEPOSITS);
     let tier = Tier {
         below: None,
         confirmations,

@@ -35,7 +35,7 @@ fn main() {
     node.mine(BLOCKS);
     let mut daemon = Daemon::prepare(&Setup::for_node(&node));
     fs::write(daemon.config_file(), config(&node)).unwrap();
-    addresses::seed(&daemon.database(), WATCHED);
+    addresses::seed(&daemon.database(), 0..WATCHED);
     // The first start sets the cursor, as every later one finds it.
     start(&mut daemon);
     let mut starts = Vec::new();

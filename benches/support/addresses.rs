@@ -1,5 +1,6 @@
 //! Databases that watch many addresses.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use bitcoincore_rpc::bitcoin::hashes::{Hash, hash160};
@@ -39,9 +40,9 @@ pub fn watched(n: u32) -> Script {
     script("watched", n)
 }
 
-/// A database at `path`, cleanly closed, in which one merchant watches `count` addresses from height 1 on.
+/// A database at `path`, cleanly closed, in which one merchant watches these addresses from height 1 on.
 /// Written past the store, which would make a row of history for each.
-pub fn seed(path: &Path, count: u32) {
+pub fn seed(path: &Path, numbers: Range<u32>) {
     let mut database = Database::open(path, OpenMode::Daemon).unwrap();
     let chain = new_chain();
     database
@@ -62,7 +63,7 @@ pub fn seed(path: &Path, count: u32) {
                VALUES (1, ?1, 'watch', 1, ?2, 1, 1, 0)";
     {
         let mut insert = tx.prepare(sql).unwrap();
-        for n in 0..count {
+        for n in numbers {
             insert
                 .execute(params![&watched(n).0[..], format!("order-{n}")])
                 .unwrap();
