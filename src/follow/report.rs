@@ -84,11 +84,11 @@ impl<S: ChainSource> Follower<S> {
         }
         self.pulse.note_state(self.clock, state, reason);
         let alias = &self.settings.chain.alias;
-        if self
+        let is_news = self
             .reported
             .as_ref()
-            .is_none_or(|(last, why, _)| (*last, why.as_str()) != (state, reason))
-        {
+            .is_none_or(|(last, why, _)| *last != state || !gist(why).eq(gist(reason)));
+        if is_news {
             match state {
                 ChainState::Following => tracing::info!(chain = %alias, "{alias} is following"),
                 _ => {
@@ -107,5 +107,29 @@ impl<S: ChainSource> Follower<S> {
             Err(source) => return Err(self.fatal(Trouble::Store(source))),
         }
         Ok(())
+    }
+}
+
+/// The words of a reason without its numbers and hashes, which change at every look while nothing else does.
+fn gist(reason: &str) -> impl Iterator<Item = &str> {
+    let is_word = |word: &&str| !word.contains(|letter: char| letter.is_ascii_digit());
+    reason.split_whitespace().filter(is_word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_that_differ_in_numbers_alone_are_one() {
+        let same = |one, other| gist(one).eq(gist(other));
+        assert!(same(
+            "catching up: block 3 of 166",
+            "catching up: block 99 of 167"
+        ));
+        assert!(same("the tip 5aab at height 7 is", "the tip 0ff1 at height 8 is"));
+        assert!(!same("refused", "unauthorized"));
+        assert!(!same("warming up: Loading", "warming up: Verifying"));
+        assert!(!same("", "a rescan waits"));
     }
 }

@@ -180,6 +180,24 @@ fn c26_blocks_of_a_catch_up_are_credited_and_their_payments_never_evicted() {
 }
 
 #[test]
+fn a_node_that_catches_up_is_told_of_once_in_the_log() {
+    let node = FakeNode::regtest(3);
+    let daemon = Daemon::start(&Setup::for_stub(&node.stub));
+    daemon.wait_height(3);
+    node.state().info = json!({ "headers": 9_000 });
+    for height in 4..12 {
+        node.mine(Vec::new());
+        daemon.wait_state("syncing", &format!("block {height} of 9000"));
+    }
+    node.state().info = json!({});
+    daemon.wait_height(11);
+    let log = daemon.log();
+    let told = log.lines().filter(|line| line.contains("WARN"));
+    assert_eq!(told.count(), 1, "{log}");
+    assert_eq!(log.matches("btc is following").count(), 2, "{log}");
+}
+
+#[test]
 fn c26_time_without_lists_evicts_nothing() {
     let node = FakeNode::regtest(3);
     let (mut daemon, txid) = with_a_seen_payment(&node, 300);
