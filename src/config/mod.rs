@@ -5,7 +5,7 @@ mod read;
 mod secret;
 mod section;
 
-pub use secret::{Secret, SecretError, SecretFile};
+pub use secret::{Secret, SecretError, SecretFile, read_secret_text};
 pub use section::Fault;
 
 use crate::address::Network;

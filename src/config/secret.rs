@@ -1,6 +1,7 @@
 //! Secrets and where they are read from. A [`Secret`] prints as `***` everywhere; only [`Secret::reveal`]
 //! shows it, so a search for that word finds every use.
 
+use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -98,20 +99,39 @@ impl SecretFile {
     /// # Errors
     /// [`SecretError`].
     pub fn read(&self) -> Result<Secret, SecretError> {
-        use std::io::Read as _;
         let path = self.path()?;
         let file = || path.display().to_string();
-        let mut bytes = Vec::new();
-        std::fs::File::open(&path)
-            .and_then(|open| open.take(SECRET_BYTES_MAX + 1).read_to_end(&mut bytes))
-            .map_err(|source| SecretError::Unreadable { file: file(), source })?;
-        let text = String::from_utf8(bytes).unwrap_or_default();
+        let text = match read_secret_text(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::InvalidData => String::new(),
+            Err(source) => return Err(SecretError::Unreadable { file: file(), source }),
+        };
         let line = text.trim_end_matches(['\n', '\r']);
-        if line.is_empty() || text.len() as u64 > SECRET_BYTES_MAX || line.contains(['\n', '\r']) {
+        if line.is_empty() || line.contains(['\n', '\r']) {
             return Err(SecretError::NotASecret { file: file() });
         }
         Ok(Secret(line.to_owned()))
     }
+}
+
+/// The text of a file that should hold a secret. A path to a pipe would wait for whoever writes to it, and one
+/// to a device may never end, so only plain files are opened, and no more of them is read than a secret has.
+///
+/// # Errors
+/// Those of the system; `InvalidInput` for what is no plain file, `InvalidData` for what is no text or too much.
+pub fn read_secret_text(path: &Path) -> io::Result<String> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "not a plain file"));
+    }
+    let mut text = String::new();
+    std::fs::File::open(path)?
+        .take(SECRET_BYTES_MAX + 1)
+        .read_to_string(&mut text)?;
+    if text.len() as u64 > SECRET_BYTES_MAX {
+        let why = format!("more than {SECRET_BYTES_MAX} bytes");
+        return Err(io::Error::new(ErrorKind::InvalidData, why));
+    }
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -147,6 +167,13 @@ mod tests {
             let file = SecretFile::from_config("secret", folder.path()).unwrap();
             let got = file.read().ok();
             assert_eq!(got.as_ref().map(Secret::reveal), *expected, "{content:?}");
+        }
+        for endless in ["/dev/zero", "/dev/tty", "/"] {
+            let file = SecretFile::from_config(endless, folder.path()).unwrap();
+            assert!(
+                matches!(file.read(), Err(SecretError::Unreadable { .. })),
+                "{endless}"
+            );
         }
         let gone = SecretFile::from_config("gone", folder.path()).unwrap();
         assert!(matches!(gone.read(), Err(SecretError::Unreadable { .. })));

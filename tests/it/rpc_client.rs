@@ -91,6 +91,31 @@ async fn c27_new_cookie_is_read_after_one_refusal() {
     assert_eq!(count(&client).await.unwrap(), 7, "one call, no error in between");
 }
 
+/// A path to something else by mistake: told, and neither waited for nor read without end.
+#[tokio::test]
+async fn cookie_path_to_a_pipe_a_device_or_a_large_file_is_refused_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let made = std::process::Command::new("mkfifo").arg(at("pipe")).status();
+    assert!(made.unwrap().success());
+    std::fs::write(at("large"), vec![b'x'; 5_000]).unwrap();
+    std::fs::write(at("binary"), [0xff, 0xfe]).unwrap();
+    let stub = StubNode::alone();
+    for (path, why) in [
+        (at("pipe"), "not a plain file"),
+        ("/dev/zero".into(), "not a plain file"),
+        (folder.path().to_owned(), "not a plain file"),
+        (at("large"), "more than 4096 bytes"),
+        (at("binary"), "valid UTF-8"),
+    ] {
+        let client = RpcClient::new(HttpDial::new(), stub.url(), Auth::Cookie(path.clone()));
+        let words = words(count(&client)).await;
+        let is_told = words.starts_with("cookie file unreadable (") && words.contains(why);
+        assert!(is_told, "{}: {words}", path.display());
+    }
+    assert_eq!(stub.calls().len(), 0);
+}
+
 #[tokio::test]
 async fn c27_missing_cookie_at_the_start_is_told_and_mended_later() {
     let stub = StubNode::alone();

@@ -1,6 +1,7 @@
 //! How we prove to a node who we are. Secrets come from files and are never printed.
 
 use super::RpcError;
+use crate::config::read_secret_text;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::path::{Path, PathBuf};
@@ -99,7 +100,7 @@ impl Credentials {
 }
 
 fn read_secret(what: &'static str, path: &Path) -> Result<String, RpcError> {
-    let text = std::fs::read_to_string(path).map_err(|source| RpcError::SecretFile {
+    let text = read_secret_text(path).map_err(|source| RpcError::SecretFile {
         what,
         path: path.to_owned(),
         source,
