@@ -1,8 +1,9 @@
 //! The listener for operators: how chains stand, in words and in numbers.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Stdio;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -238,6 +239,34 @@ fn strangers_who_connect_and_say_nothing_are_dropped() {
     silent[0].read_to_end(&mut nothing).unwrap();
     assert!(nothing.is_empty());
     wait_polls(&node.stub, 2);
+    daemon.stop();
+}
+
+#[test]
+fn strangers_who_hold_every_place_delay_no_answer() {
+    let node = FakeNode::regtest(3);
+    let mut daemon = Daemon::start(&with_ops(&node.stub));
+    let port = daemon.ops_port();
+    wait_ready(&daemon);
+    let connect = || TcpStream::connect(("127.0.0.1", port)).unwrap();
+    // Silent ones, and ones that never end their question.
+    let mut strangers = Vec::new();
+    for round in 0..3 {
+        for number in 0..40 {
+            let mut stream = connect();
+            if number % 2 == round % 2 {
+                stream.write_all(b"GET /readyz HTTP/1.1\r\nX-Slow: ").unwrap();
+            }
+            strangers.push(stream);
+        }
+        let mut asks = connect();
+        asks.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        asks.write_all(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+            .unwrap();
+        let mut answer = String::new();
+        asks.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
     daemon.stop();
 }
 
