@@ -114,11 +114,13 @@ impl SecretFile {
     }
 }
 
-/// The text of a file that should hold a secret. A path to a pipe would wait for whoever writes to it, and one
-/// to a device may never end, so only plain files are opened, and no more of them is read than a secret has.
+/// The text of a file that should hold a secret. A path to a pipe would wait for whoever writes to it, and
+/// one to a device may never end, so only plain files are opened, and no more of them is read than a secret
+/// has.
 ///
 /// # Errors
-/// Those of the system; `InvalidInput` for what is no plain file, `InvalidData` for what is no text or too much.
+/// Those of the system; `InvalidInput` for what is no plain file, `InvalidData` for what is no text or too
+/// much.
 pub fn read_secret_text(path: &Path) -> io::Result<String> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::new(ErrorKind::InvalidInput, "not a plain file"));
