@@ -31,6 +31,8 @@ struct EndpointJson {
 struct AddedJson {
     outcome: &'static str,
     endpoint: EndpointJson,
+    /// Nothing else was ever entered for this merchant: its name may be misspelt.
+    is_merchant_new: bool,
     /// The secret (v1) or the public key (v1a); `null` when the endpoint was there already.
     secret: Option<String>,
 }
@@ -84,15 +86,21 @@ pub(super) fn add(out: &mut Out, config: &Config, args: &EndpointAdd) -> anyhow:
     let key = fresh(if args.ed25519 { Scheme::V1a } else { Scheme::V1 })?;
     let mut database = open::maker(config)?;
     let added = database.write(open::now_ms(), |tx| {
-        tx.add_endpoint(merchant, url.as_str(), &types, &key)
+        let is_merchant_new = match merchant {
+            Some(slug) => !tx.has_merchant(slug)?,
+            None => false,
+        };
+        let (endpoint, is_new) = tx.add_endpoint(merchant, url.as_str(), &types, &key)?;
+        Ok((endpoint, is_new, is_merchant_new))
     });
-    let (endpoint, is_new) = added?;
+    let (endpoint, is_new, is_merchant_new) = added?;
     let shown = is_new.then(|| shown_once(&key));
     if out.json {
         let outcome = if is_new { "added" } else { "known" };
         return out.json(&AddedJson {
             outcome,
             endpoint: json(endpoint),
+            is_merchant_new,
             secret: shown,
         });
     }
@@ -100,6 +108,11 @@ pub(super) fn add(out: &mut Out, config: &Config, args: &EndpointAdd) -> anyhow:
         None => out.line(format!("{} is there already; its secret stays", endpoint.id))?,
         Some(shown) => {
             out.line(format!("added {} for {}", endpoint.id, endpoint.url))?;
+            if let Some(merchant) = merchant.filter(|_| is_merchant_new) {
+                out.line(format!(
+                    "merchant {merchant} is new: nothing is watched for it yet"
+                ))?;
+            }
             out.line(format!("{} (shown once): {shown}", name_of(&key)))?;
         }
     }
@@ -217,6 +230,7 @@ pub(super) fn rotate(
         return out.json(&AddedJson {
             outcome: "rotated",
             endpoint: json(endpoint),
+            is_merchant_new: false,
             secret: Some(shown),
         });
     }
@@ -239,6 +253,10 @@ struct TestJson<'a> {
 /// Sends a test event through the running daemon and waits for its first attempt.
 pub(super) fn test(out: &mut Out, config: &Config, id: &str, wait_secs: u32) -> anyhow::Result<Outcome> {
     let mut database = open::writer(config)?;
+    if let Some(reason) = database.read(|tx| tx.endpoint(id))?.paused_reason {
+        let next = format!("creditd endpoint resume {id}");
+        return Err(Problem::found(format!("{id} is paused ({reason}): nothing is sent to it"), next).into());
+    }
     let event = database.write(open::now_ms(), |tx| tx.test_endpoint(id))?;
     let tried =
         super::callbacks::wait_for_attempt(config, &event, id, Duration::from_secs(wait_secs.into()))?;

@@ -1,8 +1,19 @@
 //! Merchants: made at their first use, with the rule for their own transfers.
 
 use super::chains::one;
-use super::{StoreError, WriteTx};
+use super::{ReadTx, StoreError, WriteTx};
 use rusqlite::params;
+
+impl ReadTx<'_> {
+    /// Whether anything was ever entered for this merchant.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn has_merchant(&self, slug: &str) -> Result<bool, StoreError> {
+        let found: Option<i64> = one(self.conn(), "SELECT id FROM merchants WHERE slug = ?1", [slug])?;
+        Ok(found.is_some())
+    }
+}
 
 impl WriteTx<'_> {
     /// The merchant of a slug, made at its first use.

@@ -93,7 +93,7 @@ fn every_key_is_documented() {
         ),
         ("endpoint list", vec![]),
         ("endpoint pause", vec![&endpoint, "--reason", "x", "--apply"]),
-        ("endpoint resume", vec![&endpoint, "--reason", "x"]),
+        ("endpoint resume", vec![&endpoint, "--reason", "x", "--apply"]),
         ("endpoint rotate-secret", vec![&endpoint, "--reason", "x"]),
         ("endpoint test", vec![&endpoint, "--wait-secs", "0"]),
         ("callbacks list", vec![]),

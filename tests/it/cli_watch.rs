@@ -250,3 +250,36 @@ fn secrets_are_in_no_output() {
         }
     }
 }
+
+#[test]
+fn an_endpoint_of_a_new_merchant_says_so_and_a_test_of_a_paused_one_too() {
+    let sample = Sample::empty();
+    let add = |url: &str, merchant: &str| {
+        let args = ["endpoint", "add", url, "--merchant", merchant];
+        sample.files.json(&args)
+    };
+    let added = add("https://shop.example/", "shpo");
+    assert_eq!(added["is_merchant_new"], true, "{added}");
+    assert_eq!(add("https://shop.example/2", "shpo")["is_merchant_new"], false);
+    sample.files.json(&["watch", "add", D1, "--merchant", "shop"]);
+    assert_eq!(add("https://shop.example/", "shop")["is_merchant_new"], false);
+    let told = sample
+        .files
+        .cli(&["endpoint", "add", "https://e.example/", "--merchant", "soph"]);
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(told.contains("merchant soph is new"), "{told}");
+
+    let id = added["endpoint"]["id"].as_str().unwrap();
+    sample
+        .files
+        .json(&["endpoint", "pause", id, "--reason", "moving house", "--apply"]);
+    let tested = sample.files.cli(&["endpoint", "test", id]);
+    let told = String::from_utf8(tested.stderr).unwrap();
+    assert_eq!(tested.status.code(), Some(1), "{told}");
+    assert!(
+        told.contains("is paused (moving house)") && told.contains("endpoint resume"),
+        "{told}"
+    );
+    let queued = sample.files.json(&["callbacks", "list"]);
+    assert_eq!(queued["callbacks"].as_array().unwrap().len(), 0, "{queued}");
+}
