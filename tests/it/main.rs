@@ -9,6 +9,7 @@ mod common;
 mod absurd_numbers;
 mod accept_reorg;
 mod address;
+mod await_sweep;
 mod bad_nodes;
 mod bitcoin_source;
 mod callback_dial;

@@ -325,6 +325,35 @@ impl Rig {
         is_crashed
     }
 
+    /// The same with something beside the follower that ends with it, until `is_done` says so of the tables.
+    /// False when it did first.
+    pub async fn crash_beside(
+        &mut self,
+        times: usize,
+        beside: impl Future<Output = ()>,
+        is_done: impl Fn(&Tables) -> bool,
+    ) -> bool {
+        let (_, follower) = self.running.as_mut().unwrap();
+        let following = async {
+            for _ in 0..200 {
+                follower.step().await.unwrap();
+                if is_done(&self.tables) {
+                    return;
+                }
+            }
+            panic!("it is not done after 200 rounds");
+        };
+        let both = async {
+            tokio::select! { biased;
+                () = following => {}
+                () = beside => panic!("what runs beside the follower has ended"),
+            }
+        };
+        let is_crashed = stop_after(both, times).await.is_none();
+        self.reopen().await;
+        is_crashed
+    }
+
     /// Opens the database again under a clock that shows another time.
     pub async fn jump(&mut self, by_ms: i64) {
         self.clock = Clock::simulated(self.clock.now_ms() + by_ms);
