@@ -246,10 +246,49 @@ fn c53_backup_put_over_a_live_database_is_not_mixed_with_its_log() {
         3_000,
         "what came since is found on the chain again"
     );
+    daemon.assert_sound();
+}
+
+/// A backup that is forty blocks old, in which five deposits were credited and told of.
+#[test]
+fn c53_restored_backup_is_noticed_and_ends_at_the_same_credits_and_events() {
+    let node = FakeNode::regtest(1);
+    let (mut daemon, _) = follow(&node);
+    let folder = TempDir::new().unwrap();
+    let copy = folder.path().join("backup.db");
+    node.mine(vec![tx(&[coin(1)], &[(script(D1), 1_000)])]);
+    daemon.wait_height(2);
+    daemon.json(&["backup", copy.to_str().unwrap()]);
+    for number in 2..7 {
+        node.mine(vec![tx(
+            &[coin(number)],
+            &[(script(D1), u64::from(number) * 1_000)],
+        )]);
+        (0..7).for_each(|_| drop(node.mine(Vec::new())));
+    }
+    daemon.wait_height(42);
+    let told = |daemon: &Daemon| -> BTreeSet<String> {
+        let events = daemon.events_of("credit.created").into_iter();
+        events.map(|event| event.id).collect()
+    };
+    let (events, ids) = (told(&daemon), credit_ids(&daemon.database()));
+    assert_eq!((events.len(), ids.len()), (6, 6));
+    daemon.stop();
+    std::fs::copy(&copy, daemon.database()).unwrap();
+    assert_eq!(
+        daemon.count("SELECT count(*) FROM credits"),
+        1,
+        "it is the old one"
+    );
+    daemon.start_again();
+    daemon.wait_height(42);
+    assert_eq!((told(&daemon), credit_ids(&daemon.database())), (events, ids));
+    assert_eq!(daemon.events_of("credit.created").len(), 6, "each once");
+    assert_eq!(daemon.net_sum(), 21_000);
+    let log = daemon.log();
     assert!(
-        daemon.log().contains("behind") || daemon.log().contains("restored"),
-        "{}",
-        daemon.log()
+        log.contains("40 blocks behind the high-water file: restored from a backup?"),
+        "{log}"
     );
     daemon.assert_sound();
 }

@@ -69,8 +69,17 @@ fn c27_every_step_of_a_node_restart_passes_and_is_told_in_words() {
     // Two blocks while it is back: both are there after one look.
     node.mine(Vec::new());
     node.mine(Vec::new());
-    let looks = node.stub.count("getnetworkinfo");
+    let (looks, called) = (node.stub.count("getnetworkinfo"), node.stub.calls().len());
     daemon.wait_deposit(&txid, 0, "credited");
+    let calls = node.stub.calls().split_off(called);
+    let until_block = calls.iter().take_while(|call| call.method != "getblock");
+    let polls = until_block
+        .filter(|call| call.method == "getblockchaininfo")
+        .count();
+    assert!(
+        polls <= 3,
+        "who it is, where it stands, and perhaps a look that was under way: {polls}"
+    );
     assert!(
         node.stub.count("getnetworkinfo") <= looks + 2,
         "it is asked who it is once per connection: one for looks, one to fetch blocks ahead"
