@@ -1,8 +1,12 @@
 //! Callbacks of the real daemon with many addresses and many endpoints: how long after its block a receiver
 //! is told, and how many callbacks go out in a second. `cargo bench --bench callbacks`; see docs/speed.md.
 
-// A bench stops at the first surprise, and a ratio is not money.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::float_arithmetic)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a bench stops at the first surprise"
+)]
+#![allow(clippy::float_arithmetic, reason = "a ratio is not money")]
 
 #[path = "../tests/common/mod.rs"]
 mod common;

@@ -1,8 +1,12 @@
 //! Catch-up through a real node: blocks per second of creditd, against the least that could read the same
 //! blocks. `cargo bench --bench catch_up`; see docs/speed.md.
 
-// A bench stops at the first surprise, and a ratio is not money.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::float_arithmetic)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a bench stops at the first surprise"
+)]
+#![allow(clippy::float_arithmetic, reason = "a ratio is not money")]
 
 #[path = "../tests/common/mod.rs"]
 mod common;

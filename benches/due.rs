@@ -1,8 +1,12 @@
 //! The heaviest single transaction: a block that makes thousands of deposits due, against the least that
 //! could put the same rows into SQLite. `cargo bench --bench due`; see docs/speed.md.
 
-// A bench stops at the first surprise, and a ratio is not money.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::float_arithmetic)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a bench stops at the first surprise"
+)]
+#![allow(clippy::float_arithmetic, reason = "a ratio is not money")]
 
 #[path = "../tests/common/mod.rs"]
 mod common;

@@ -1,8 +1,12 @@
 //! The daemon with many addresses: how long it takes to follow, the memory that it holds, and what it costs
 //! while nothing happens. `cargo bench --bench startup`; see docs/speed.md.
 
-// A bench stops at the first surprise, and a ratio is not money.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::float_arithmetic)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a bench stops at the first surprise"
+)]
+#![allow(clippy::float_arithmetic, reason = "a ratio is not money")]
 
 #[path = "../tests/common/mod.rs"]
 mod common;

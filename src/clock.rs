@@ -26,7 +26,7 @@ impl Clock {
 
     /// A wall clock that starts at `epoch_ms` and follows tokio's (paused) time.
     pub fn simulated(epoch_ms: i64) -> Clock {
-        #[allow(clippy::disallowed_methods)] // This module is where time is read.
+        #[allow(clippy::disallowed_methods, reason = "this module is where time is read")]
         Clock(Source::Simulated {
             epoch_ms,
             started: Instant::now(),
@@ -34,7 +34,7 @@ impl Clock {
     }
 
     /// Unix time in milliseconds. Before 1970 it is 0: no decision of ours reaches back there.
-    #[allow(clippy::disallowed_methods)] // This module is where time is read.
+    #[allow(clippy::disallowed_methods, reason = "this module is where time is read")]
     pub fn now_ms(&self) -> i64 {
         match self.0 {
             Source::Real => {
@@ -46,19 +46,19 @@ impl Clock {
     }
 
     /// A monotonic instant, for measuring spans.
-    #[allow(clippy::disallowed_methods)] // This module is where time is read.
+    #[allow(clippy::disallowed_methods, reason = "this module is where time is read")]
     pub fn instant(&self) -> Instant {
         Instant::now()
     }
 
     /// Holds up this thread for `span`: for commands, which have nothing else to do meanwhile.
-    #[allow(clippy::disallowed_methods)] // This module is where sleeping happens.
+    #[allow(clippy::disallowed_methods, reason = "this module is where sleeping happens")]
     pub fn pause(&self, span: Duration) {
         std::thread::sleep(span);
     }
 
     /// Sleeps for `span`.
-    #[allow(clippy::disallowed_methods)] // This module is where sleeping happens.
+    #[allow(clippy::disallowed_methods, reason = "this module is where sleeping happens")]
     pub async fn sleep(&self, span: Duration) {
         tokio::time::sleep(span).await;
     }

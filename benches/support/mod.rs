@@ -2,8 +2,7 @@
 //! and the tables that they print. A bench measures creditd against the least that could do the same
 //! work, in one run, because figures of two runs do not compare.
 
-// Each bench uses its own part of this module.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each bench uses its own part of this module")]
 
 pub mod addresses;
 pub mod chain;

@@ -134,18 +134,7 @@ with --backfill:
 
   creditd rescan --from 840000 --backfill bc1q... --reason 'moved from the old shop'
   creditd rescan --from 840000 --backfill bc1q... --reason 'moved from the old shop' --apply")]
-    Rescan {
-        /// The first height to read
-        #[arg(long, value_name = "HEIGHT", value_parser = clap::value_parser!(u64).range(..=HEIGHT_MAX))]
-        from: u64,
-        /// Let this address (or `all`) count from there on
-        #[arg(long, value_name = "ADDRESS|all")]
-        backfill: Option<String>,
-        #[command(flatten)]
-        chain: ChainArg,
-        #[command(flatten)]
-        repair: Repair,
-    },
+    Rescan(Rescan),
 
     /// Copy the database while the daemon runs
     ///
@@ -294,7 +283,7 @@ pub struct DepositRepair {
 
 /// The states of a deposit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[allow(missing_docs)] // The words are those of the state table.
+#[allow(missing_docs, reason = "the words are those of the state table")]
 pub enum StateArg {
     Seen,
     Confirming,
@@ -317,15 +306,38 @@ block at that height as soon as the node is on it, and reads on from there.
 
 Example:
   creditd chain accept-reorg --fork 840000 --reason 'node follows the right branch' --apply")]
-    AcceptReorg {
-        /// The last height that both branches share
-        #[arg(long, value_name = "HEIGHT", value_parser = clap::value_parser!(u64).range(..=HEIGHT_MAX))]
-        fork: u64,
-        #[command(flatten)]
-        chain: ChainArg,
-        #[command(flatten)]
-        repair: Repair,
-    },
+    AcceptReorg(AcceptReorg),
+}
+
+/// A reorg to accept.
+#[derive(Debug, Args)]
+pub struct AcceptReorg {
+    /// The last height that both branches share
+    #[arg(long, value_name = "HEIGHT", value_parser = clap::value_parser!(u64).range(..=HEIGHT_MAX))]
+    pub fork: u64,
+    /// The chain.
+    #[command(flatten)]
+    pub chain: ChainArg,
+    /// Reason and `--apply`.
+    #[command(flatten)]
+    pub repair: Repair,
+}
+
+/// Blocks to read again.
+#[derive(Debug, Args)]
+pub struct Rescan {
+    /// The first height to read
+    #[arg(long, value_name = "HEIGHT", value_parser = clap::value_parser!(u64).range(..=HEIGHT_MAX))]
+    pub from: u64,
+    /// Let this address (or `all`) count from there on
+    #[arg(long, value_name = "ADDRESS|all")]
+    pub backfill: Option<String>,
+    /// The chain.
+    #[command(flatten)]
+    pub chain: ChainArg,
+    /// Reason and `--apply`.
+    #[command(flatten)]
+    pub repair: Repair,
 }
 
 /// Which chain.

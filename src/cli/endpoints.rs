@@ -125,7 +125,7 @@ fn types_of(types: &[String]) -> Result<String, Problem> {
             let family = kind.strip_suffix('*').filter(|family| family.ends_with('.'));
             known == kind || family.is_some_and(|family| known.starts_with(family))
         };
-        if !EVENT_TYPES.iter().any(|known| is_known(&known)) {
+        if !EVENT_TYPES.iter().any(is_known) {
             let next = format!("one of {}, or a family such as credit.*", EVENT_TYPES.join(", "));
             return Err(Problem::misuse(format!("no event has the type {kind}"), next));
         }

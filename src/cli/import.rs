@@ -72,40 +72,24 @@ pub(super) fn import(out: &mut Out, config: &Config, import: &Import<'_>) -> any
     let key = database.write(open::now_ms(), |tx| {
         Ok(tx.ensure_chain(&daemon::new_chain(chain))?.key)
     })?;
-    let mut summary = Summary::default();
-    let mut chunk = Vec::with_capacity(CHUNK_ROWS);
+    let mut intake = Intake {
+        config,
+        database,
+        chain: key,
+        kind: import.kind,
+        is_json: out.json,
+        chunk: Vec::with_capacity(CHUNK_ROWS),
+        summary: Summary::default(),
+    };
     let mut line = Vec::new();
     while read_line(&mut input, &mut line).with_context(|| format!("read {}", import.file.display()))? {
-        summary.lines += 1;
-        match parse_line(&line, summary.lines, chain, import.merchant) {
-            Ok(Some(row)) => chunk.push(row),
-            Ok(None) => {}
-            Err(text) => summary.fault(summary.lines, text),
-        }
-        if chunk.len() + summary.pending.len() >= CHUNK_ROWS {
-            store(
-                out,
-                &mut database,
-                config,
-                key,
-                import.kind,
-                &mut chunk,
-                &mut summary,
-            )?;
-        }
-        if summary.lines.is_multiple_of(PROGRESS_LINES) {
-            out::note(&summary.text());
-        }
+        let number = intake.summary.lines + 1;
+        intake.take(number, parse_line(&line, number, chain, import.merchant))?;
     }
-    store(
-        out,
-        &mut database,
-        config,
-        key,
-        import.kind,
-        &mut chunk,
-        &mut summary,
-    )?;
+    intake.store()?;
+    let Intake {
+        database, summary, ..
+    } = intake;
     database.close()?;
     if out.json {
         out.json(&summary)?;
@@ -118,6 +102,64 @@ pub(super) fn import(out: &mut Out, config: &Config, import: &Import<'_>) -> any
     } else {
         Outcome::Found
     })
+}
+
+/// The lines on their way into the database.
+struct Intake<'a> {
+    config: &'a Config,
+    database: Database,
+    chain: ChainKey,
+    kind: AddressKind,
+    is_json: bool,
+    chunk: Vec<Row>,
+    summary: Summary,
+}
+
+impl Intake<'_> {
+    /// Takes what was read of a line.
+    fn take(&mut self, number: u64, read: Result<Option<Row>, String>) -> anyhow::Result<()> {
+        self.summary.lines = number;
+        match read {
+            Ok(Some(row)) => self.chunk.push(row),
+            Ok(None) => {}
+            Err(text) => self.summary.fault(number, text),
+        }
+        if self.chunk.len() + self.summary.pending.len() >= CHUNK_ROWS {
+            self.store()?;
+        }
+        if number.is_multiple_of(PROGRESS_LINES) {
+            out::note(&self.summary.text());
+        }
+        Ok(())
+    }
+
+    /// Adds the chunk in one transaction.
+    fn store(&mut self) -> anyhow::Result<()> {
+        let chunk = std::mem::take(&mut self.chunk);
+        let rules: Vec<NewAddress<'_>> = chunk
+            .iter()
+            .map(|row| NewAddress {
+                script: row.script.clone(),
+                kind: self.kind,
+                merchant: &row.merchant,
+                internal: self.config.internal_rule(&row.merchant).word(),
+                reference: &row.reference,
+            })
+            .collect();
+        let chain = self.chain;
+        let outcomes = self
+            .database
+            .write(open::now_ms(), |tx| tx.add_addresses(chain, &rules))?;
+        for (row, outcome) in chunk.iter().zip(outcomes) {
+            match outcome {
+                AddressAdded::Added => self.summary.added += 1,
+                AddressAdded::Known => self.summary.known += 1,
+                AddressAdded::Conflict(conflict) => self.summary.fault(row.line, conflict.to_string()),
+            }
+        }
+        self.summary.tell(self.is_json);
+        Ok(())
+    }
 }
 
 fn source(file: &Path) -> anyhow::Result<Box<dyn BufRead>> {
@@ -252,38 +294,6 @@ fn short(text: &str) -> String {
     text.chars().take(100).collect()
 }
 
-fn store(
-    out: &Out,
-    database: &mut Database,
-    config: &Config,
-    chain: ChainKey,
-    kind: AddressKind,
-    chunk: &mut Vec<Row>,
-    summary: &mut Summary,
-) -> anyhow::Result<()> {
-    let rules: Vec<NewAddress<'_>> = chunk
-        .iter()
-        .map(|row| NewAddress {
-            script: row.script.clone(),
-            kind,
-            merchant: &row.merchant,
-            internal: config.internal_rule(&row.merchant).word(),
-            reference: &row.reference,
-        })
-        .collect();
-    let outcomes = database.write(open::now_ms(), |tx| tx.add_addresses(chain, &rules))?;
-    for (row, outcome) in chunk.iter().zip(outcomes) {
-        match outcome {
-            AddressAdded::Added => summary.added += 1,
-            AddressAdded::Known => summary.known += 1,
-            AddressAdded::Conflict(conflict) => summary.fault(row.line, conflict.to_string()),
-        }
-    }
-    chunk.clear();
-    summary.tell(out);
-    Ok(())
-}
-
 impl Summary {
     fn fault(&mut self, line: u64, text: String) {
         self.faulty += 1;
@@ -291,7 +301,7 @@ impl Summary {
     }
 
     /// Names the faults of a chunk in the order of their lines.
-    fn tell(&mut self, out: &Out) {
+    fn tell(&mut self, is_json: bool) {
         let mut pending = std::mem::take(&mut self.pending);
         pending.sort_by_key(|fault| fault.line);
         for fault in pending {
@@ -305,7 +315,7 @@ impl Summary {
             if self.named > FAULTS_NAMED_MAX {
                 continue;
             }
-            match out.json {
+            match is_json {
                 true => self.faults.push(fault),
                 false => out::note(&format!("line {}: {}", fault.line, fault.text)),
             }

@@ -113,12 +113,7 @@ fn run(cli: &Cli) -> anyhow::Result<Outcome> {
             true => Ok(Outcome::Done),
             false => Ok(Outcome::Found),
         },
-        Command::Rescan {
-            from,
-            backfill,
-            chain,
-            repair,
-        } => repair::rescan(out, &load(cli)?, *from, backfill.as_deref(), (chain, repair)),
+        Command::Rescan(args) => repair::rescan(out, &load(cli)?, args),
         Command::Backup { file, replace } => setup::backup(out, &load(cli)?, file, *replace),
     }
 }
@@ -169,9 +164,7 @@ fn deposits(out: &mut Out, config: &Config, command: &Deposits) -> anyhow::Resul
 fn chain(out: &mut Out, config: &Config, command: &Chain) -> anyhow::Result<Outcome> {
     match command {
         Chain::Status => chain::status(out, config),
-        Chain::AcceptReorg { fork, chain, repair } => {
-            repair::accept_reorg(out, config, *fork, (chain, repair))
-        }
+        Chain::AcceptReorg(args) => repair::accept_reorg(out, config, args),
     }
 }
 

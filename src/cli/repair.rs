@@ -1,7 +1,7 @@
 //! What operators decide: hold, release, rescan, accept a reorg. Each is dry unless `--apply`, says what it
 //! would do, keeps its reason in the audit, and given twice acts once.
 
-use super::args::{ChainArg, DepositRepair, Repair};
+use super::args::{AcceptReorg, DepositRepair, Repair, Rescan};
 use super::deposits;
 use super::open::{self, Chains};
 use super::out::Out;
@@ -61,15 +61,10 @@ pub(super) fn release(out: &mut Out, config: &Config, args: &DepositRepair) -> a
 }
 
 /// Asks for old blocks to be read again.
-pub(super) fn rescan(
-    out: &mut Out,
-    config: &Config,
-    from: u64,
-    backfill: Option<&str>,
-    (chain, repair): (&ChainArg, &Repair),
-) -> anyhow::Result<Outcome> {
-    let chain = open::chosen(config, chain)?;
-    let backfill = read_backfill(chain, backfill)?;
+pub(super) fn rescan(out: &mut Out, config: &Config, args: &Rescan) -> anyhow::Result<Outcome> {
+    let (from, repair) = (args.from, &args.repair);
+    let chain = open::chosen(config, &args.chain)?;
+    let backfill = read_backfill(chain, args.backfill.as_deref())?;
     let (key, lowered) = {
         let database = open::reader(config)?;
         let key = known_chain(&database, chain)?;
@@ -130,13 +125,9 @@ fn read_backfill(chain: &BitcoinChain, backfill: Option<&str>) -> anyhow::Result
 }
 
 /// Accepts a reorg that is deeper than the window.
-pub(super) fn accept_reorg(
-    out: &mut Out,
-    config: &Config,
-    fork: u64,
-    (chain, repair): (&ChainArg, &Repair),
-) -> anyhow::Result<Outcome> {
-    let chain = open::chosen(config, chain)?;
+pub(super) fn accept_reorg(out: &mut Out, config: &Config, args: &AcceptReorg) -> anyhow::Result<Outcome> {
+    let (fork, repair) = (args.fork, &args.repair);
+    let chain = open::chosen(config, &args.chain)?;
     let (key, hash, shown, waiting) = {
         let database = open::reader(config)?;
         let key = known_chain(&database, chain)?;

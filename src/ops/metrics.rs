@@ -334,8 +334,8 @@ fn seconds(micros: u64) -> f64 {
     std::time::Duration::from_micros(micros).as_secs_f64()
 }
 
-/// For the format of the page, which knows no other numbers in a histogram. No amount comes here.
-#[allow(clippy::cast_precision_loss)]
+/// For the format of the page, which knows no other numbers in a histogram.
+#[allow(clippy::cast_precision_loss, reason = "no amount comes here")]
 fn float(number: u64) -> f64 {
     number as f64
 }

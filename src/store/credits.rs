@@ -3,7 +3,7 @@
 
 use super::chains::one;
 use super::codec::{int, uint};
-use super::deposits::{Cause, Deposit, Fork};
+use super::deposits::{Cause, Deposit, Fork, Place};
 use super::{ReadTx, StoreError, WriteTx};
 use crate::rules::{Amount, BlockHash, ids};
 use rusqlite::params;
@@ -115,11 +115,11 @@ impl WriteTx<'_> {
     pub(super) fn write_reversal(
         &mut self,
         deposit: &Deposit,
-        was_at: (Option<u64>, Option<u32>, Option<u64>),
+        was_at: Option<Place>,
         reason: &str,
         cause: &Cause,
     ) -> Result<(), StoreError> {
-        let (Some(height), Some(confirmations), Some(due_height)) = was_at else {
+        let Some(was_at) = was_at else {
             return Err(StoreError::Corrupt(format!(
                 "deposit {} was credited without a block",
                 deposit.id
@@ -131,16 +131,16 @@ impl WriteTx<'_> {
         // held.
         let block_hash = match cause.hash {
             Some(hash) => hash,
-            None => self.held(deposit.chain, height)?.header.hash,
+            None => self.held(deposit.chain, was_at.height)?.header.hash,
         };
         let entry = JournalEntry {
             sequence: entries + 1,
             kind: "reversal".to_owned(),
             at: self.now_ms(),
-            block_height: height,
+            block_height: was_at.height,
             block_hash,
-            confirmations,
-            due_height,
+            confirmations: was_at.confirmations,
+            due_height: was_at.due_height,
             due_hash: None,
             reason: reason.to_owned(),
         };

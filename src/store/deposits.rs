@@ -73,6 +73,17 @@ pub(super) struct Place {
     pub due_height: u64,
 }
 
+impl Place {
+    /// Where a deposit stands; `None` outside of blocks.
+    fn of(deposit: &Deposit) -> Option<Place> {
+        Some(Place {
+            height: deposit.height?,
+            confirmations: deposit.confirmations?,
+            due_height: deposit.due_height?,
+        })
+    }
+}
+
 /// Where a reorg leaves our branch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fork {
@@ -224,7 +235,7 @@ impl WriteTx<'_> {
             Err(illegal) => return self.hold_illegal(deposit, &illegal),
         };
         let from = deposit.state;
-        let was_at = (deposit.height, deposit.confirmations, deposit.due_height);
+        let was_at = Place::of(deposit);
         self.write_move(deposit, step.to, place)?;
         self.audit_move(deposit, "move", from, cause)?;
         match step.announce {
@@ -316,7 +327,7 @@ impl WriteTx<'_> {
             Ok(None) => return Ok(()),
             Err(illegal) => return Err(StoreError::Corrupt(illegal.to_string())),
         };
-        let was_at = (deposit.height, deposit.confirmations, deposit.due_height);
+        let was_at = Place::of(deposit);
         if from == Some(State::Credited) {
             self.write_move(deposit, step.to, None)?;
         }

@@ -2,8 +2,7 @@
 //!
 //! Nothing here asserts what the product should do; the tests say that.
 
-// Each test binary uses its own part of this module.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test binary uses its own part of this module")]
 
 pub mod asks;
 pub mod daemon;

@@ -25,18 +25,27 @@ pub fn wait_until<T>(what: &str, deadline: Duration, mut probe: impl FnMut() -> 
 
 /// Lets time pass, for a test that acts at a random moment. Never to wait for something: that is
 /// [`wait_until`].
-#[allow(clippy::disallowed_methods)]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a test of real processes waits in real time"
+)]
 pub fn let_pass(span: Duration) {
     std::thread::sleep(span);
 }
 
 // A test drives real processes, so it waits in real time; the product takes its time from `clock`.
-#[allow(clippy::disallowed_methods)]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a test of real processes waits in real time"
+)]
 pub(super) fn now() -> Instant {
     Instant::now()
 }
 
-#[allow(clippy::disallowed_methods)]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a test of real processes waits in real time"
+)]
 pub(super) fn pause() {
     std::thread::sleep(Duration::from_millis(20));
 }

@@ -1,7 +1,10 @@
 //! Tests that need no node: the public parts of the library, the command line, scripted nodes.
 
-// A test stops at the first surprise.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test stops at the first surprise"
+)]
 
 #[path = "../common/mod.rs"]
 mod common;

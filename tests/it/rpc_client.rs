@@ -222,13 +222,13 @@ async fn a_dropped_call_leaves_the_client_usable() {
 #[tokio::test]
 async fn c29_unreadable_field_is_named_and_is_no_connection_error() {
     #[derive(Debug, Deserialize)]
-    #[allow(dead_code)]
+    #[allow(dead_code, reason = "only whether it is read is asked")]
     struct Info {
         blocks: u64,
         peers: Vec<Peer>,
     }
     #[derive(Debug, Deserialize)]
-    #[allow(dead_code)]
+    #[allow(dead_code, reason = "only whether it is read is asked")]
     struct Peer {
         port: u16,
     }

@@ -1,8 +1,11 @@
 //! Tests against what is not ours: a real bitcoind on regtest, and receivers of callbacks in other languages.
 //! They fail where there is none; `tests/run tools` fetches them.
 
-// A test stops at the first surprise.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test stops at the first surprise"
+)]
 
 mod between_calls;
 mod bitcoin_source;

@@ -1,7 +1,10 @@
 //! Rules of the house that no other tool checks: who may use whom, sizes, words. Needs only the checkout.
 
-// A test stops at the first surprise.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test stops at the first surprise"
+)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
