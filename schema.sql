@@ -1,28 +1,24 @@
--- The whole current schema of creditd. A new database runs this file; an older one reaches the same shape
--- by the
--- migrations in src/store/migrate.rs, and a test holds the two equal.
+-- The whole current schema of creditd. A new database runs this file; an older one reaches the same shape by
+-- the migrations in src/store/migrate.rs, and a test holds the two equal.
 --
--- Everywhere: hashes and scripts are BLOBs of checked length (a text key would hold the same txid twice,
--- once in each
--- letter case); amounts are canonical decimal TEXT in base units (256 bits do not fit an INTEGER, and a
--- SUM over TEXT
--- would be a float); times are Unix milliseconds; heights count from genesis = 0.
+-- Everywhere: hashes and scripts are BLOBs of checked length (a text key would hold the same txid twice, once
+-- in each letter case); amounts are canonical decimal TEXT in base units (256 bits do not fit an INTEGER, and
+-- a SUM over TEXT would be a float); times are Unix milliseconds; heights count from genesis = 0.
 
 -- One row of facts about this database file.
 CREATE TABLE meta (
-    id            INTEGER PRIMARY KEY CHECK (id = 1),
+    id           INTEGER PRIMARY KEY CHECK (id = 1),
     -- raised by a restore; part of every version number
-    generation    INTEGER NOT NULL CHECK (generation >= 0),
+    generation   INTEGER NOT NULL CHECK (generation >= 0),
     -- raised by each daemon start; a stale daemon's next write fails
-    epoch         INTEGER NOT NULL CHECK (epoch >= 0),
+    epoch        INTEGER NOT NULL CHECK (epoch >= 0),
     -- raised by every change of what is watched
-    list_version  INTEGER NOT NULL CHECK (list_version >= 0)
+    list_version INTEGER NOT NULL CHECK (list_version >= 0)
 ) STRICT;
 INSERT INTO meta (id, generation, epoch, list_version) VALUES (1, 0, 0, 0);
 
--- A chain that was ever followed. `caip` is the identity used in every derived id: CAIP-2, with
--- '@instance' on chains
--- that anyone can start anew.
+-- A chain that was ever followed. `caip` is the identity used in every derived id: CAIP-2, with '@instance'
+-- on chains that anyone can start anew.
 CREATE TABLE chains (
     id              INTEGER PRIMARY KEY,
     caip            TEXT NOT NULL UNIQUE,
@@ -37,8 +33,10 @@ CREATE TABLE chains (
     mempool_poll    INTEGER NOT NULL DEFAULT 0,
     -- time spent under applied, synced lists; evictions are measured on it
     list_clock_ms   INTEGER NOT NULL DEFAULT 0,
-    list_applied_at INTEGER,                                     -- when the last list was applied
-    state           TEXT NOT NULL DEFAULT 'starting',            -- the follower's named state
+    -- when the last list was applied
+    list_applied_at INTEGER,
+    -- the follower's named state
+    state           TEXT NOT NULL DEFAULT 'starting',
     state_reason    TEXT NOT NULL DEFAULT '',
     state_since     INTEGER NOT NULL DEFAULT 0,
     -- what the node last said, for `chain status`
@@ -46,9 +44,8 @@ CREATE TABLE chains (
     node_seen_at    INTEGER
 ) STRICT;
 
--- Headers of the best chain as we hold it. Inside the reorg window without gap; below it only every 144th
--- and those
--- of blocks with an output of ours. One per height.
+-- Headers of the best chain as we hold it. Inside the reorg window without gap; below it only every 144th and
+-- those of blocks with an output of ours. One per height.
 CREATE TABLE headers (
     chain     INTEGER NOT NULL REFERENCES chains (id),
     height    INTEGER NOT NULL CHECK (height >= 0),
@@ -82,8 +79,7 @@ CREATE TABLE merchants (
 ) STRICT;
 
 -- Scripts of ours. 'watch' = payments to it are deposits; 'own' = declared as the merchant's own, so that
--- moves
--- between own addresses are not taken for payments.
+-- moves between own addresses are not taken for payments.
 CREATE TABLE addresses (
     id          INTEGER PRIMARY KEY,
     chain       INTEGER NOT NULL REFERENCES chains (id),
@@ -96,7 +92,8 @@ CREATE TABLE addresses (
     -- the list version that it came (or was lowered) with
     version     INTEGER NOT NULL,
     added_at    INTEGER NOT NULL,
-    UNIQUE (chain, script)                                       -- one address belongs to one merchant
+    -- one address belongs to one merchant
+    UNIQUE (chain, script)
 ) STRICT;
 CREATE INDEX addresses_by_version ON addresses (chain, version);
 -- a reorg asks for the few rules that began inside it
@@ -122,8 +119,7 @@ CREATE INDEX txs_listed ON txs (chain) WHERE is_listed = 1;
 CREATE INDEX txs_absent ON txs (chain) WHERE absent_since IS NOT NULL;
 
 -- The best-chain blocks that hold a stored transaction. More than one only for the coinbases that repeat a
--- txid
--- (Bitcoin heights 91842 and 91880); the highest is where the transaction counts as being.
+-- txid (Bitcoin heights 91842 and 91880); the highest is where the transaction counts as being.
 CREATE TABLE inclusions (
     chain  INTEGER NOT NULL REFERENCES chains (id),
     height INTEGER NOT NULL,
@@ -143,18 +139,19 @@ CREATE INDEX inputs_by_prevout ON inputs (prev_txid, prev_vout);
 
 -- Every output to a script of ours, deposit or not.
 CREATE TABLE outputs (
-    id         INTEGER PRIMARY KEY,
-    tx         INTEGER NOT NULL REFERENCES txs (id),
-    vout       INTEGER NOT NULL CHECK (vout >= 0),
-    address    INTEGER NOT NULL REFERENCES addresses (id),
-    amount     TEXT NOT NULL CHECK (amount NOT GLOB '*[^0-9]*' AND length(amount) BETWEEN 1 AND 78
-                                    AND (amount = '0' OR amount NOT GLOB '0*')),
-    origin     TEXT NOT NULL CHECK (origin IN ('external', 'internal', 'mixed')),
+    id           INTEGER PRIMARY KEY,
+    tx           INTEGER NOT NULL REFERENCES txs (id),
+    vout         INTEGER NOT NULL CHECK (vout >= 0),
+    address      INTEGER NOT NULL REFERENCES addresses (id),
+    amount       TEXT NOT NULL CHECK (amount NOT GLOB '*[^0-9]*' AND length(amount) BETWEEN 1 AND 78
+                                     AND (amount = '0' OR amount NOT GLOB '0*')),
+    origin       TEXT NOT NULL CHECK (origin IN ('external', 'internal', 'mixed')),
     -- the transaction that spends it, mempool or block
-    spent_by   BLOB CHECK (length(spent_by) = 32),
+    spent_by     BLOB CHECK (length(spent_by) = 32),
     -- the block of that transaction, while it has one
     spent_height INTEGER,
-    duplicates INTEGER NOT NULL DEFAULT 0,                       -- times that a block brought it again
+    -- times that a block brought it again
+    duplicates   INTEGER NOT NULL DEFAULT 0,
     UNIQUE (tx, vout)
 ) STRICT;
 CREATE INDEX outputs_by_address ON outputs (address);
@@ -170,8 +167,10 @@ CREATE TABLE deposits (
     asset         INTEGER NOT NULL REFERENCES assets (id),
     state         TEXT NOT NULL CHECK (state IN ('seen', 'confirming', 'credited', 'evicted', 'replaced',
                                                  'orphaned', 'failed')),
-    height        INTEGER,                                       -- of its block, while it has one
-    confirmations INTEGER CHECK (confirmations >= 1),            -- N of the policy tier that applies
+    -- of its block, while it has one
+    height        INTEGER,
+    -- N of the policy tier that applies
+    confirmations INTEGER CHECK (confirmations >= 1),
     -- the tip height at which it may be credited
     due_height    INTEGER,
     -- NOT NULL = held: the mark beside the state
@@ -190,39 +189,38 @@ CREATE INDEX deposits_by_height ON deposits (chain, height) WHERE height IS NOT 
 CREATE INDEX deposits_by_merchant ON deposits (merchant);
 CREATE INDEX deposits_held ON deposits (chain) WHERE held_reason IS NOT NULL;
 
--- THE GUARANTEE. At most one row per outpoint, for ever. Immutable: no UPDATE, no DELETE, no second
--- INSERT.
+-- THE GUARANTEE. At most one row per outpoint, for ever. Immutable: no UPDATE, no DELETE, no second INSERT.
 CREATE TABLE credits (
-    id            TEXT PRIMARY KEY,                              -- hash of the outpoint
-    chain         INTEGER NOT NULL REFERENCES chains (id),
-    txid          BLOB NOT NULL CHECK (length(txid) = 32),
-    vout          INTEGER NOT NULL CHECK (vout >= 0),
-    output        INTEGER NOT NULL UNIQUE REFERENCES outputs (id),
-    merchant      INTEGER NOT NULL REFERENCES merchants (id),
-    asset         INTEGER NOT NULL REFERENCES assets (id),
-    amount        TEXT NOT NULL CHECK (amount NOT GLOB '*[^0-9]*' AND length(amount) BETWEEN 1 AND 78
-                                       AND amount NOT GLOB '0*'),
-    created_at    INTEGER NOT NULL,
+    -- hash of the outpoint
+    id         TEXT PRIMARY KEY,
+    chain      INTEGER NOT NULL REFERENCES chains (id),
+    txid       BLOB NOT NULL CHECK (length(txid) = 32),
+    vout       INTEGER NOT NULL CHECK (vout >= 0),
+    output     INTEGER NOT NULL UNIQUE REFERENCES outputs (id),
+    merchant   INTEGER NOT NULL REFERENCES merchants (id),
+    asset      INTEGER NOT NULL REFERENCES assets (id),
+    amount     TEXT NOT NULL CHECK (amount NOT GLOB '*[^0-9]*' AND length(amount) BETWEEN 1 AND 78
+                                     AND amount NOT GLOB '0*'),
+    created_at INTEGER NOT NULL,
     UNIQUE (chain, txid, vout)
 ) STRICT;
 CREATE INDEX credits_by_merchant ON credits (merchant);
 
--- The books: kinds alternate per credit, starting with 'credit', so that a credit nets to 0 or to its
--- amount.
+-- The books: kinds alternate per credit, starting with 'credit', so that a credit nets to 0 or to its amount.
 CREATE TABLE journal (
     id            INTEGER PRIMARY KEY,
     credit        TEXT NOT NULL REFERENCES credits (id),
     sequence      INTEGER NOT NULL CHECK (sequence >= 1),
     kind          TEXT NOT NULL CHECK (kind IN ('credit', 'reversal', 'reinstatement')),
     at            INTEGER NOT NULL,
--- The cause: only what follows from the chain, so that the same chain fed in other steps writes the same
--- rows.
-    -- block that holds (reversal: held) the payment
+    -- From here on the cause: only what follows from the chain, so that the same chain fed in other steps
+    -- writes the same rows. First the block that holds (of a reversal: held) the payment.
     block_height  INTEGER NOT NULL,
     block_hash    BLOB NOT NULL CHECK (length(block_hash) = 32),
-    confirmations INTEGER NOT NULL,                              -- N that was required
+    -- N that was required
+    confirmations INTEGER NOT NULL,
     due_height    INTEGER NOT NULL,
-    -- block at the due height (NULL on reversals)
+    -- the block at the due height; NULL on reversals
     due_hash      BLOB CHECK (length(due_hash) = 32),
     -- reversals: the state it moved to, or why it was held
     reason        TEXT NOT NULL DEFAULT '',
@@ -236,8 +234,7 @@ CREATE TRIGGER credits_no_update BEFORE UPDATE ON credits
 BEGIN SELECT RAISE(ABORT, 'credits are immutable'); END;
 CREATE TRIGGER credits_no_delete BEFORE DELETE ON credits
 BEGIN SELECT RAISE(ABORT, 'credits are for ever'); END;
--- REPLACE resolves a conflict by deleting first; this refuses it before that, whatever conflict clause is
--- used.
+-- REPLACE resolves a conflict by deleting first; this refuses it before that, whatever the conflict clause.
 CREATE TRIGGER credits_no_second BEFORE INSERT ON credits
 WHEN EXISTS (SELECT 1 FROM credits WHERE id = NEW.id)
   OR EXISTS (SELECT 1 FROM credits WHERE chain = NEW.chain AND txid = NEW.txid AND vout = NEW.vout)
@@ -264,7 +261,8 @@ CREATE TABLE events (
     -- generation * 2^32 + n within the subject
     sequence INTEGER NOT NULL,
     type     TEXT NOT NULL,
-    merchant INTEGER REFERENCES merchants (id),                  -- NULL: for operators
+    -- NULL: for operators
+    merchant INTEGER REFERENCES merchants (id),
     at       INTEGER NOT NULL,
     body     TEXT NOT NULL,
     UNIQUE (subject, sequence)
@@ -279,38 +277,44 @@ WHEN EXISTS (SELECT 1 FROM events WHERE id = NEW.id)
   OR EXISTS (SELECT 1 FROM events WHERE seq = NEW.seq)
 BEGIN SELECT RAISE(ABORT, 'this event exists already'); END;
 
--- What happened and why: one row per state change of a deposit, one per operator's act, one per chain
--- state.
+-- What happened and why: one row per state change of a deposit, one per operator's act, one per chain state.
 CREATE TABLE audit (
     id         INTEGER PRIMARY KEY,
     at         INTEGER NOT NULL,
     chain      INTEGER REFERENCES chains (id),
-    output     INTEGER REFERENCES outputs (id),                  -- the deposit, where it is about one
+    -- the deposit, where it is about one
+    output     INTEGER REFERENCES outputs (id),
     -- 'move', 'hold', 'release', 'watch', 'rescan', ...
     action     TEXT NOT NULL,
     from_state TEXT,
     to_state   TEXT,
-    height     INTEGER,                                          -- block that caused it
+    -- block that caused it
+    height     INTEGER,
     hash       BLOB CHECK (length(hash) = 32),
-    cause      TEXT NOT NULL,                                    -- in words that stand alone
+    -- in words that stand alone
+    cause      TEXT NOT NULL,
     actor      TEXT NOT NULL DEFAULT 'daemon'
 ) STRICT;
 CREATE INDEX audit_by_output ON audit (output) WHERE output IS NOT NULL;
 
 -- Rescans asked for: a second cursor beside the tip.
 CREATE TABLE rescans (
-    id           INTEGER PRIMARY KEY,
-    chain        INTEGER NOT NULL REFERENCES chains (id),
-    from_height  INTEGER NOT NULL CHECK (from_height >= 0),
-    next_height  INTEGER NOT NULL,                               -- the next block to read
-    last_hash    BLOB CHECK (length(last_hash) = 32),            -- the block before it, as read
-    applied_to   INTEGER NOT NULL,                               -- everything below is applied
-    state        TEXT NOT NULL CHECK (state IN ('running', 'done')),
-    reason       TEXT NOT NULL,
-    asked_at     INTEGER NOT NULL,
-    done_at      INTEGER,
-    matches      INTEGER NOT NULL DEFAULT 0,
-    found        INTEGER NOT NULL DEFAULT 0                      -- outputs that were not known before
+    id          INTEGER PRIMARY KEY,
+    chain       INTEGER NOT NULL REFERENCES chains (id),
+    from_height INTEGER NOT NULL CHECK (from_height >= 0),
+    -- the next block to read
+    next_height INTEGER NOT NULL,
+    -- the block before it, as read
+    last_hash   BLOB CHECK (length(last_hash) = 32),
+    -- everything below is applied
+    applied_to  INTEGER NOT NULL,
+    state       TEXT NOT NULL CHECK (state IN ('running', 'done')),
+    reason      TEXT NOT NULL,
+    asked_at    INTEGER NOT NULL,
+    done_at     INTEGER,
+    matches     INTEGER NOT NULL DEFAULT 0,
+    -- outputs that were not known before
+    found       INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX rescans_running ON rescans (chain) WHERE state = 'running';
 
@@ -323,7 +327,8 @@ CREATE TABLE rescan_blocks (
     time_secs  INTEGER NOT NULL,
     bits       INTEGER NOT NULL,
     work       BLOB NOT NULL CHECK (length(work) = 32),
-    candidates TEXT NOT NULL,                                    -- JSON of the matching transactions
+    -- JSON of the matching transactions
+    candidates TEXT NOT NULL,
     PRIMARY KEY (rescan, height)
 ) STRICT, WITHOUT ROWID;
 
@@ -373,25 +378,25 @@ CREATE TABLE endpoint_secrets (
     UNIQUE (endpoint, secret)
 ) STRICT;
 
--- The way of an event to one endpoint: made in the event's transaction, for those subscribed at that
--- moment, or by a replay that names the endpoint.
+-- The way of an event to one endpoint: made in the event's transaction, for those subscribed at that moment,
+-- or by a replay that names the endpoint.
 CREATE TABLE deliveries (
-    id           INTEGER PRIMARY KEY,
-    event        INTEGER NOT NULL REFERENCES events (seq),
-    endpoint     INTEGER NOT NULL REFERENCES endpoints (id),
+    id              INTEGER PRIMARY KEY,
+    event           INTEGER NOT NULL REFERENCES events (seq),
+    endpoint        INTEGER NOT NULL REFERENCES endpoints (id),
     -- of the event: order is kept within it
-    subject      TEXT NOT NULL,
-    state        TEXT NOT NULL CHECK (state IN ('waiting', 'leased', 'delivered', 'parked')),
-    attempts     INTEGER NOT NULL DEFAULT 0,
+    subject         TEXT NOT NULL,
+    state           TEXT NOT NULL CHECK (state IN ('waiting', 'leased', 'delivered', 'parked')),
+    attempts        INTEGER NOT NULL DEFAULT 0,
     -- of them, those before it was last asked to be sent again: its ladder begins after them
     attempts_before INTEGER NOT NULL DEFAULT 0 CHECK (attempts_before BETWEEN 0 AND attempts),
     -- when it was queued, and from its first attempt on when that was: bounds how long it may hold back newer
     -- ones of its subject
-    queued_at    INTEGER NOT NULL,
+    queued_at       INTEGER NOT NULL,
     -- the next attempt; of a leased one the end of its lease
-    next_at      INTEGER NOT NULL,
+    next_at         INTEGER NOT NULL,
     -- when it was delivered or parked
-    settled_at   INTEGER,
+    settled_at      INTEGER,
     UNIQUE (event, endpoint)
 ) STRICT;
 CREATE INDEX deliveries_waiting ON deliveries (endpoint, next_at) WHERE state = 'waiting';
@@ -417,8 +422,8 @@ CREATE TABLE attempts (
     PRIMARY KEY (delivery, number)
 ) STRICT, WITHOUT ROWID;
 
--- Counts for the metrics, kept by the triggers below (and for 'reorgs' by the step that disconnects), so
--- that a scrape reads a few rows instead of whole tables. No decision is taken by them.
+-- Counts for the metrics, kept by the triggers below (and for 'reorgs' by the step that disconnects), so that
+-- a scrape reads a few rows instead of whole tables. No decision is taken by them.
 CREATE TABLE tallies (
     -- 'deposits', 'journal', 'duplicates', 'reorgs', 'deliveries' or 'attempts'
     subject TEXT NOT NULL,

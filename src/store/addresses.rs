@@ -185,8 +185,9 @@ impl WriteTx<'_> {
         let now = self.now_ms();
         self.conn()
             .prepare_cached(
-                "INSERT INTO addresses (chain, script, kind, merchant, reference, from_height, version, \
-                 added_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                "INSERT INTO addresses \
+                 (chain, script, kind, merchant, reference, from_height, version, added_at) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             )?
             .execute(params![
                 chain.0,

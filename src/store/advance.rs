@@ -300,8 +300,8 @@ impl WriteTx<'_> {
         }
         let mut statement = self.conn().prepare_cached(
             // The join leaves out deposits whose block at this height has just been disconnected.
-            "SELECT d.output, d.merchant, d.asset, o.amount FROM deposits d JOIN outputs o ON o.id = \
-             d.output \
+            "SELECT d.output, d.merchant, d.asset, o.amount FROM deposits d \
+             JOIN outputs o ON o.id = d.output \
              JOIN inclusions i ON i.chain = d.chain AND i.height = d.height AND i.tx = o.tx \
              WHERE d.chain = ?1 AND d.height = ?2",
         )?;

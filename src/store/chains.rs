@@ -395,8 +395,8 @@ impl WriteTx<'_> {
         let now = self.now_ms();
         self.conn()
             .prepare_cached(
-                "INSERT INTO audit (at, chain, action, from_state, to_state, cause) VALUES (?1, ?2, ?3, ?4, \
-                 ?5, ?6)",
+                "INSERT INTO audit (at, chain, action, from_state, to_state, cause) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
             )?
             .execute(params![now, chain.0, action, from, to, cause])?;
         Ok(())

@@ -86,9 +86,8 @@ const QUERIES: &[(Invariant, &str)] = &[
         // A credit that a reorg moved keeps the cause that it had; all others name the block that holds them
         // now.
         Invariant::I3Justified,
-        "SELECT j.credit, 'entry ' || j.sequence || ' names block ' || lower(hex(j.block_hash)) || ' at \
-         height ' \
-         || j.block_height || ', which does not hold it' \
+        "SELECT j.credit, 'entry ' || j.sequence || ' names block ' || lower(hex(j.block_hash)) \
+         || ' at height ' || j.block_height || ', which does not hold it' \
          FROM journal j JOIN credits c ON c.id = j.credit JOIN deposits d ON d.output = c.output \
          LEFT JOIN headers h ON h.chain = d.chain AND h.height = d.height \
          WHERE d.state = 'credited' \
@@ -96,17 +95,16 @@ const QUERIES: &[(Invariant, &str)] = &[
          AND (d.height <> j.block_height OR h.hash IS NOT j.block_hash OR d.confirmations <> j.confirmations \
               OR d.due_height > j.due_height) \
          AND NOT EXISTS (SELECT 1 FROM audit k WHERE k.output = d.output AND k.from_state = 'credited' \
-              AND k.to_state = 'credited' AND k.id > (SELECT max(m.id) FROM audit m WHERE m.output = \
-              d.output \
-              AND m.from_state = 'confirming' AND m.to_state = 'credited'))",
+                   AND k.to_state = 'credited' AND k.id > (SELECT max(m.id) FROM audit m \
+                   WHERE m.output = d.output AND m.from_state = 'confirming' AND m.to_state = 'credited'))",
     ),
     (
         Invariant::I5Alternates,
-        "SELECT credit, 'entry ' || sequence || ' is a ' || kind FROM (SELECT credit, sequence, kind, \
-         row_number() OVER (PARTITION BY credit ORDER BY sequence) AS place FROM journal) \
-         WHERE sequence <> place OR kind <> CASE WHEN place = 1 THEN 'credit' WHEN place % 2 = 0 THEN \
-         'reversal' \
-         ELSE 'reinstatement' END",
+        "SELECT credit, 'entry ' || sequence || ' is a ' || kind \
+         FROM (SELECT credit, sequence, kind, \
+               row_number() OVER (PARTITION BY credit ORDER BY sequence) AS place FROM journal) \
+         WHERE sequence <> place OR kind <> CASE WHEN place = 1 THEN 'credit' \
+               WHEN place % 2 = 0 THEN 'reversal' ELSE 'reinstatement' END",
     ),
     (
         Invariant::I5Alternates,
@@ -121,8 +119,8 @@ const QUERIES: &[(Invariant, &str)] = &[
     ),
     (
         Invariant::I5Alternates,
-        "SELECT dep_id, 'held and credited' FROM deposits WHERE state = 'credited' AND held_reason IS NOT \
-         NULL",
+        "SELECT dep_id, 'held and credited' FROM deposits \
+         WHERE state = 'credited' AND held_reason IS NOT NULL",
     ),
     (
         Invariant::I6NoDoubleSpend,
@@ -135,8 +133,8 @@ const QUERIES: &[(Invariant, &str)] = &[
     ),
     (
         Invariant::I6NoDoubleSpend,
-        "SELECT DISTINCT lower(hex(t.txid)), 'it and ' || lower(hex(u.txid)) || ' spend one outpoint on one \
-         chain' \
+        "SELECT DISTINCT lower(hex(t.txid)), \
+         'it and ' || lower(hex(u.txid)) || ' spend one outpoint on one chain' \
          FROM inclusions n JOIN txs t ON t.id = n.tx JOIN inputs i ON i.tx = t.id \
          JOIN inputs k ON k.prev_txid = i.prev_txid AND k.prev_vout = i.prev_vout AND k.tx > i.tx \
          JOIN txs u ON u.id = k.tx AND u.chain = t.chain JOIN inclusions m ON m.tx = u.id",
@@ -197,9 +195,9 @@ const QUERIES: &[(Invariant, &str)] = &[
     ),
     (
         Invariant::I9CursorHonest,
-        "SELECT c.caip, 'the cursor is at ' || coalesce(c.cursor_height, 'none') || ', the highest header \
-         at ' \
-         || coalesce(max(h.height), 'none') FROM chains c LEFT JOIN headers h ON h.chain = c.id \
+        "SELECT c.caip, 'the cursor is at ' || coalesce(c.cursor_height, 'none') \
+         || ', the highest header at ' || coalesce(max(h.height), 'none') \
+         FROM chains c LEFT JOIN headers h ON h.chain = c.id \
          GROUP BY c.id HAVING c.cursor_height IS NOT max(h.height)",
     ),
     (
@@ -210,8 +208,8 @@ const QUERIES: &[(Invariant, &str)] = &[
     ),
     (
         Invariant::I9CursorHonest,
-        "SELECT lower(hex(t.txid)) || ':' || o.vout, 'spent at height ' || o.spent_height || ', above the \
-         cursor' \
+        "SELECT lower(hex(t.txid)) || ':' || o.vout, \
+         'spent at height ' || o.spent_height || ', above the cursor' \
          FROM outputs o JOIN txs t ON t.id = o.tx JOIN chains c ON c.id = t.chain \
          WHERE o.spent_height > c.cursor_height OR (o.spent_height IS NOT NULL AND o.spent_by IS NULL)",
     ),

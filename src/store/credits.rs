@@ -44,9 +44,8 @@ impl ReadTx<'_> {
     /// The journal of a credit, in order.
     pub fn journal(&self, credit: &str) -> Result<Vec<JournalEntry>, StoreError> {
         let mut statement = self.conn().prepare_cached(
-            "SELECT sequence, kind, at, block_height, block_hash, confirmations, due_height, due_hash, \
-             reason \
-             FROM journal WHERE credit = ?1 ORDER BY sequence",
+            "SELECT sequence, kind, at, block_height, block_hash, confirmations, due_height, \
+             due_hash, reason FROM journal WHERE credit = ?1 ORDER BY sequence",
         )?;
         let mut rows = statement.query([credit])?;
         let mut entries = Vec::new();
@@ -211,9 +210,9 @@ impl WriteTx<'_> {
         let entry = &booked.entry;
         self.conn()
             .prepare_cached(
-                "INSERT INTO journal (credit, sequence, kind, at, block_height, block_hash, confirmations, \
-                 due_height, \
-                 due_hash, reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                "INSERT INTO journal (credit, sequence, kind, at, block_height, block_hash, \
+                 confirmations, due_height, due_hash, reason) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             )?
             .execute(params![
                 booked.credit_id,

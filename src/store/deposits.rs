@@ -139,9 +139,10 @@ impl Cause {
 pub(super) const DEPOSIT_SELECT: &str = "SELECT d.output, o.tx, d.chain, d.dep_id, t.txid, o.vout, \
      a.script, m.slug, d.merchant, a.reference, d.asset, s.caip, s.symbol, s.decimals, o.amount, \
      o.origin, t.is_coinbase, d.state, d.height, d.confirmations, d.due_height, d.held_reason, \
-     t.replaced_by, d.first_seen_at FROM deposits d JOIN outputs o ON o.id = d.output JOIN txs t ON \
-     t.id = o.tx JOIN addresses a ON a.id = o.address JOIN merchants m ON m.id = d.merchant JOIN assets \
-     s ON s.id = d.asset";
+     t.replaced_by, d.first_seen_at \
+     FROM deposits d JOIN outputs o ON o.id = d.output JOIN txs t ON t.id = o.tx \
+     JOIN addresses a ON a.id = o.address JOIN merchants m ON m.id = d.merchant \
+     JOIN assets s ON s.id = d.asset";
 
 fn deposit_row(row: &Row<'_>) -> Result<Deposit, StoreError> {
     Ok(Deposit {
@@ -273,8 +274,8 @@ impl WriteTx<'_> {
             self.conn()
                 .prepare_cached(
                     "INSERT INTO deposits (output, chain, dep_id, merchant, asset, state, height, \
-                     confirmations, \
-                     due_height, first_seen_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                     confirmations, due_height, first_seen_at) \
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
                 )?
                 .execute(params![
                     deposit.output,
@@ -335,8 +336,8 @@ impl WriteTx<'_> {
         let now = self.now_ms();
         self.conn()
             .prepare_cached(
-                "UPDATE deposits SET held_reason = ?2, held_at = ?3 WHERE output = ?1 AND \
-             held_reason IS NULL",
+                "UPDATE deposits SET held_reason = ?2, held_at = ?3 \
+                 WHERE output = ?1 AND held_reason IS NULL",
             )?
             .execute(params![deposit.output, reason, now])?;
         self.audit_move(deposit, "hold", from, cause)?;
@@ -385,8 +386,8 @@ impl WriteTx<'_> {
         (deposit.confirmations, deposit.due_height) = (Some(confirmations), Some(due));
         self.conn()
             .prepare_cached(
-                "UPDATE deposits SET confirmations = ?2, due_height = ?3 WHERE output = ?1 AND state = \
-                 'confirming'",
+                "UPDATE deposits SET confirmations = ?2, due_height = ?3 \
+                 WHERE output = ?1 AND state = 'confirming'",
             )?
             .execute(params![deposit.output, confirmations, int(due)?])?;
         self.audit_move(deposit, "policy", deposit.state, &Cause::other(words))
@@ -403,8 +404,8 @@ impl WriteTx<'_> {
         let height = cause.height.map(int).transpose()?;
         self.conn()
             .prepare_cached(
-                "INSERT INTO audit (at, chain, output, action, from_state, to_state, height, hash, cause, \
-                 actor) \
+                "INSERT INTO audit \
+                 (at, chain, output, action, from_state, to_state, height, hash, cause, actor) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             )?
             .execute(params![

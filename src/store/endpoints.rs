@@ -27,8 +27,8 @@ pub struct Endpoint {
     pub created_at: i64,
 }
 
-const ENDPOINT_SELECT: &str = "SELECT e.id, e.ep_id, m.slug, e.url, e.types, e.paused_reason, e.failures, \
-     e.created_at \
+const ENDPOINT_SELECT: &str = "SELECT e.id, e.ep_id, m.slug, e.url, e.types, e.paused_reason, \
+     e.failures, e.created_at \
      FROM endpoints e LEFT JOIN merchants m ON m.id = e.merchant";
 
 fn endpoint_row(row: &Row<'_>) -> Result<Endpoint, rusqlite::Error> {
@@ -125,7 +125,7 @@ impl WriteTx<'_> {
         let is_new = 1
             == self.conn().execute(
                 "INSERT INTO endpoints (ep_id, merchant, url, types, created_at) VALUES (?1, ?2, ?3, ?4, ?5) \
-             ON CONFLICT (ep_id) DO NOTHING",
+                 ON CONFLICT (ep_id) DO NOTHING",
                 params![id, owner, url, types, now],
             )?;
         let endpoint = self.endpoint(&id)?;

@@ -146,9 +146,8 @@ impl ReadTx<'_> {
     pub(super) fn check_history(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
         let mut statement = self.conn().prepare_cached(
             "SELECT d.output, c.caip, t.txid, o.vout, d.dep_id, d.state, d.held_reason IS NOT NULL, \
-             d.merchant, \
-             o.amount, k.id FROM deposits d JOIN chains c ON c.id = d.chain JOIN outputs o ON o.id = \
-             d.output \
+             d.merchant, o.amount, k.id \
+             FROM deposits d JOIN chains c ON c.id = d.chain JOIN outputs o ON o.id = d.output \
              JOIN txs t ON t.id = o.tx LEFT JOIN credits k ON k.output = d.output ORDER BY d.output",
         )?;
         let mut rows = statement.query([])?;
@@ -298,8 +297,8 @@ impl ReadTx<'_> {
             .conn()
             .prepare_cached("SELECT id, ep_id, merchant, types, created_at FROM endpoints")?;
         let mut events = self.conn().prepare_cached(
-            "SELECT type, id FROM events e WHERE merchant IS ?2 AND at > ?3 AND subject NOT LIKE \
-             'endpoint:%' \
+            "SELECT type, id FROM events e \
+             WHERE merchant IS ?2 AND at > ?3 AND subject NOT LIKE 'endpoint:%' \
              AND NOT EXISTS (SELECT 1 FROM deliveries WHERE event = e.seq AND endpoint = ?1)",
         )?;
         let mut rows = endpoints.query([])?;

@@ -183,8 +183,8 @@ impl WriteTx<'_> {
 
     fn evict(&mut self, chain: ChainKey, absent_since_max: i64) -> Result<(), StoreError> {
         let mut statement = self.conn().prepare_cached(
-            "SELECT id FROM txs WHERE chain = ?1 AND absent_since IS NOT NULL AND absent_since <= ?2 ORDER \
-             BY id",
+            "SELECT id FROM txs \
+             WHERE chain = ?1 AND absent_since IS NOT NULL AND absent_since <= ?2 ORDER BY id",
         )?;
         let gone = statement
             .query_map(params![chain.0, absent_since_max], |row| row.get(0))?

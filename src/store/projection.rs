@@ -32,8 +32,8 @@ const AGREED: &[&str] = &[
      iif(o.spent_height IS NULL, NULL, lower(hex(o.spent_by))), o.spent_height \
      FROM outputs o JOIN txs t ON t.id = o.tx JOIN addresses a ON a.id = o.address \
      WHERE EXISTS (SELECT 1 FROM inclusions WHERE tx = t.id)",
-    "SELECT 'deposit', d.dep_id, m.slug, s.caip, d.state, d.height, d.confirmations, d.due_height, \
-     d.held_reason \
+    "SELECT 'deposit', d.dep_id, m.slug, s.caip, d.state, d.height, d.confirmations, \
+     d.due_height, d.held_reason \
      FROM deposits d JOIN merchants m ON m.id = d.merchant JOIN assets s ON s.id = d.asset \
      WHERE d.height IS NOT NULL",
     "SELECT 'live', c.id, lower(hex(c.txid)), c.vout, c.amount, m.slug FROM credits c \

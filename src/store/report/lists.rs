@@ -227,9 +227,9 @@ impl Query {
     }
 }
 
-const CREDIT_SELECT: &str = "SELECT c.rowid, c.id, c.chain, c.txid, c.vout, m.slug, a.reference, a.script, \
- s.caip, \
-     s.symbol, s.decimals, c.amount, j.sequence, j.kind, j.at, j.block_height, c.created_at \
+const CREDIT_SELECT: &str = "SELECT c.rowid, c.id, c.chain, c.txid, c.vout, m.slug, a.reference, \
+     a.script, s.caip, s.symbol, s.decimals, c.amount, j.sequence, j.kind, j.at, j.block_height, \
+     c.created_at \
      FROM credits c JOIN merchants m ON m.id = c.merchant JOIN assets s ON s.id = c.asset \
      JOIN outputs o ON o.id = c.output JOIN addresses a ON a.id = o.address \
      JOIN journal j ON j.credit = c.id \

@@ -210,8 +210,8 @@ impl ReadTx<'_> {
     fn outputs_of(&self, chain: &ChainRow, tx: i64) -> Result<Vec<OutputStory>, StoreError> {
         let mut statement = self.conn().prepare_cached(
             "SELECT o.id, o.vout, a.script, a.kind, m.slug, a.reference, o.amount, o.origin, o.spent_by, \
-             o.duplicates FROM outputs o JOIN addresses a ON a.id = o.address JOIN merchants m ON m.id = \
-             a.merchant \
+             o.duplicates \
+             FROM outputs o JOIN addresses a ON a.id = o.address JOIN merchants m ON m.id = a.merchant \
              WHERE o.tx = ?1 ORDER BY o.vout",
         )?;
         let mut rows = statement.query([tx])?;
