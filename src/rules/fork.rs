@@ -72,7 +72,7 @@ pub struct EqualBranches {
 }
 
 impl EqualBranches {
-    /// [`compare`], but an equal branch is taken only after [`EQUAL_LOOKS`] in a row, and one that was left
+    /// [`compare`], but an equal branch is taken only after three looks in a row, and one that was left
     /// for an equal one not before it is better.
     pub fn judge(&mut self, at: &Comparison) -> ForkStep {
         let step = compare(at);

@@ -55,6 +55,28 @@ fn time_without_lists_is_no_observation_however_rare_they_are() {
     });
 }
 
+/// Has an address added while the node lists its mempool.
+fn add_during_the_next_list(rig: &Rig, number: u32) {
+    let (mut beside, key) = (rig.command(), rig.key);
+    let add = move || {
+        let rule = NewAddress {
+            script: script(number),
+            kind: AddressKind::Watch,
+            merchant: "shop",
+            internal: "ignore",
+            reference: "",
+        };
+        beside
+            .write(0, |tx| tx.add_addresses(key, std::slice::from_ref(&rule)))
+            .unwrap();
+    };
+    rig.chain.world().hook.get_or_insert(Hook {
+        during: "mempool",
+        after: 0,
+        run: Box::new(add),
+    });
+}
+
 /// Somebody adds addresses without end, one during each list: lists count all the same, none in a hurry, and
 /// the newest address is found as soon as there is a list after it.
 #[test]
@@ -73,27 +95,7 @@ fn a_steady_stream_of_new_addresses_starves_no_list() {
         let mut number = 100;
         while rig.clock.instant() - began < Duration::from_secs(120) {
             number += 1;
-            let mut world = rig.chain.world();
-            if world.hook.is_none() {
-                let (mut beside, key) = (rig.command(), rig.key);
-                world.hook = Some(Hook {
-                    during: "mempool",
-                    after: 0,
-                    run: Box::new(move || {
-                        let rule = NewAddress {
-                            script: script(number),
-                            kind: AddressKind::Watch,
-                            merchant: "shop",
-                            internal: "ignore",
-                            reference: "",
-                        };
-                        beside
-                            .write(0, |tx| tx.add_addresses(key, &[rule.clone()]))
-                            .unwrap();
-                    }),
-                });
-            }
-            drop(world);
+            add_during_the_next_list(&rig, number);
             rig.round().await;
         }
         assert_eq!(rig.tables.state(&stays.outpoint(0)), "seen");
