@@ -53,6 +53,30 @@ fn id(answer: &Value) -> String {
     answer["endpoint"]["id"].as_str().unwrap().to_owned()
 }
 
+/// Asks a command, and looks for each key of its answer in the command's own part of the document.
+#[track_caller]
+fn assert_documented(sample: &Sample, command: &str, args: &[&str]) {
+    let line: Vec<&str> = command
+        .split(' ')
+        .chain(args.iter().copied())
+        .chain(["--json"])
+        .collect();
+    let output = sample.files.cli(&line);
+    let answer: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{line:?}: {error}: {}", String::from_utf8_lossy(&output.stderr)));
+    let mut keys = BTreeSet::new();
+    collect(&answer, &mut keys);
+    assert!(keys.len() > 1, "{line:?}: {answer}");
+    let part = part(command);
+    for key in keys {
+        let is_there = part.contains(&format!("`{key}`")) || key == "next";
+        assert!(
+            is_there,
+            "`{key}` of `creditd {command} --json` is not in its part of the document"
+        );
+    }
+}
+
 #[test]
 fn every_key_is_documented() {
     let sample = Sample::filled();
@@ -71,7 +95,7 @@ fn every_key_is_documented() {
         .cli(&["endpoint", "test", &endpoint, "--wait-secs", "0", "--json"]);
     let tested: Value = serde_json::from_slice(&tested.stdout).unwrap();
     let event = tested["event"].as_str().unwrap().to_owned();
-    let mut cases: Vec<(&str, Vec<&str>)> = vec![
+    let cases: Vec<(&str, Vec<&str>)> = vec![
         ("watch add", vec![D1, "--merchant", "shop"]),
         ("watch own", vec!["bcrt1pfeesnyr2tx", "--merchant", "shop"]),
         ("watch list", vec![]),
@@ -106,22 +130,8 @@ fn every_key_is_documented() {
     sample.edit(|tx, chain| tx.set_chain_state(chain, ChainState::ReorgTooDeep, "a test"));
     let mut commands: BTreeSet<String> = commands().into_iter().collect();
     assert!(commands.len() > 25, "{commands:?}");
-    for (command, args) in cases.drain(..) {
-        let line: Vec<&str> = command.split(' ').chain(args).chain(["--json"]).collect();
-        let output = sample.files.cli(&line);
-        let answer: Value = serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|error| panic!("{line:?}: {error}: {}", String::from_utf8_lossy(&output.stderr)));
-        let mut keys = BTreeSet::new();
-        collect(&answer, &mut keys);
-        assert!(keys.len() > 1, "{line:?}: {answer}");
-        let part = part(command);
-        for key in keys {
-            let is_there = part.contains(&format!("`{key}`")) || key == "next";
-            assert!(
-                is_there,
-                "`{key}` of `creditd {command} --json` is not in its part of the document"
-            );
-        }
+    for (command, args) in cases {
+        assert_documented(&sample, command, &args);
         commands.remove(command);
     }
     for command in WITHOUT {
