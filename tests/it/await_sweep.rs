@@ -12,11 +12,14 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A receiver that outlives the daemon: the id and body of each callback that reached it.
+/// The id and the body of a callback.
+type Heard = (String, Vec<u8>);
+
+/// A receiver that outlives the daemon, and what reached it.
 #[derive(Clone)]
 struct Receiver {
     clock: Clock,
-    heard: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
+    heard: Arc<Mutex<Vec<Heard>>>,
 }
 
 impl Dial for Receiver {
@@ -55,7 +58,7 @@ fn is_delivered(tables: &Tables) -> bool {
 }
 
 /// Tells it once, with an end at the `times`-th await. What was heard, and whether it came to that end.
-async fn told(times: usize) -> (Vec<(String, Vec<u8>)>, bool) {
+async fn told(times: usize) -> (Vec<Heard>, bool) {
     let mut rig = Rig::new().await;
     let receiver = Receiver {
         clock: rig.clock,

@@ -29,6 +29,17 @@ fn database_at(path: &'static str) -> Spoil {
     })
 }
 
+fn lock(daemon: &Daemon) -> Database {
+    Database::open(&daemon.database(), OpenMode::Daemon).unwrap()
+}
+
+fn take_port(daemon: &Daemon) -> TcpListener {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = format!("listen = \"{}\"", taken.local_addr().unwrap());
+    edit(daemon, "listen = \"off\"", &listen);
+    taken
+}
+
 /// What is wrong, words of the next step, and how to get there.
 fn spoilers() -> Vec<(&'static str, &'static [&'static str], Spoil)> {
     vec![
@@ -50,28 +61,17 @@ fn spoilers() -> Vec<(&'static str, &'static [&'static str], Spoil)> {
         (
             "the lock is held",
             &["another creditd daemon", "stop it first"],
-            Box::new(|daemon| Box::new(Database::open(&daemon.database(), OpenMode::Daemon).unwrap())),
+            Box::new(|daemon| Box::new(lock(daemon))),
         ),
         (
             "the port is taken",
             &["listen on 127.0.0.1:", "name a free address", "`[ops] listen`"],
-            Box::new(|daemon| {
-                let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-                let listen = format!("listen = \"{}\"", taken.local_addr().unwrap());
-                edit(daemon, "listen = \"off\"", &listen);
-                Box::new(taken)
-            }),
+            Box::new(|daemon| Box::new(take_port(daemon))),
         ),
         (
             "both, as with a second daemon of one config",
             &["another creditd daemon", "stop it first"],
-            Box::new(|daemon| {
-                let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-                let listen = format!("listen = \"{}\"", taken.local_addr().unwrap());
-                edit(daemon, "listen = \"off\"", &listen);
-                let locked = Database::open(&daemon.database(), OpenMode::Daemon).unwrap();
-                Box::new((taken, locked))
-            }),
+            Box::new(|daemon| Box::new((take_port(daemon), lock(daemon)))),
         ),
         (
             "the node's password is in no place",
