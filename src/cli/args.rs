@@ -108,7 +108,7 @@ Examples:
         /// Only this merchant
         #[arg(long, value_name = "SLUG")]
         merchant: Option<String>,
-        /// Comma-separated values with a header line
+        /// Comma-separated values with a header line; what a spreadsheet would run gets a ' in front
         #[arg(long, conflicts_with = "json")]
         csv: bool,
     },
@@ -234,7 +234,7 @@ pub struct Watched {
     /// Whose it is; made at the first use
     #[arg(long, value_name = "SLUG", value_parser = words::merchant)]
     pub merchant: String,
-    /// What it is for, in your words
+    /// What it is for, in your words (at most 200 characters)
     #[arg(long, value_name = "TEXT", default_value = "", value_parser = words::reference)]
     pub reference: String,
     #[command(flatten)]
@@ -352,7 +352,7 @@ pub struct ChainArg {
 /// reason.
 #[derive(Clone, Debug, Args)]
 pub struct Repair {
-    /// Why; kept in the audit
+    /// Why; kept in the audit (one line of at most 500 characters)
     #[arg(long, value_name = "TEXT", value_parser = words::reason)]
     pub reason: String,
     /// Do it; without this it is only shown what would be done
@@ -383,7 +383,7 @@ pub struct Listing {
     /// The page.
     #[command(flatten)]
     pub page: Page,
-    /// Comma-separated values with a header line
+    /// Comma-separated values with a header line; what a spreadsheet would run gets a ' in front
     #[arg(long, conflicts_with = "json")]
     pub csv: bool,
 }

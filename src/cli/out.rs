@@ -5,7 +5,7 @@ use super::{Outcome, Problem};
 use crate::check;
 use crate::config::{ConfigError, SecretError};
 use crate::store::StoreError;
-use crate::telemetry::{escaped, printable};
+use crate::telemetry::{escaped, is_unsafe, printable};
 use anyhow::Context as _;
 use clap::error::ContextValue;
 use serde::Serialize;
@@ -45,11 +45,8 @@ impl Out {
 
     /// A whole answer in JSON.
     pub(super) fn json(&mut self, answer: &impl Serialize) -> anyhow::Result<Outcome> {
-        serde_json::to_writer_pretty(&mut self.stdout, answer)
-            .map_err(std::io::Error::from)
-            .context("write the answer")?;
-        self.line("")?;
-        self.done()
+        let text = serde_json::to_string_pretty(answer).context("write the answer")?;
+        self.bytes(ascii_controls(&text).as_bytes())
     }
 
     /// A list in JSON, under its name, with where its next page begins.
@@ -88,6 +85,20 @@ impl Out {
         self.stdout.flush().context("write the answer")?;
         Ok(Outcome::Done)
     }
+}
+
+/// The same JSON with the letters written out that a terminal could obey: a receiver's answer is shown as it
+/// came. JSON itself asks for that only below U+0020; all of ours have four digits.
+fn ascii_controls(json: &str) -> String {
+    let mut safe = String::with_capacity(json.len() + 1);
+    for letter in json.chars() {
+        match is_unsafe(letter) && letter != '\n' {
+            true => safe.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            false => safe.push(letter),
+        }
+    }
+    safe.push('\n');
+    safe
 }
 
 struct List<'a, T> {
@@ -194,5 +205,22 @@ fn secret_step(error: &SecretError) -> &'static str {
         SecretError::NoDirectory(_) => "run it as the service does, or name a path instead",
         SecretError::Unreadable { .. } => "let the user that runs creditd read the file",
         SecretError::NotASecret { .. } => "write the secret alone into the file",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_says_the_same_without_a_letter_that_a_terminal_obeys() {
+        let answer = serde_json::json!({"reply": "\u{1b}[2J\u{9b}31m\u{202e}\n\u{7f}b\u{fc}", "next": null});
+        let text = ascii_controls(&serde_json::to_string_pretty(&answer).unwrap());
+        assert!(
+            !text.contains(|letter| is_unsafe(letter) && letter != '\n'),
+            "{text:?}"
+        );
+        assert!(text.contains("b\u{fc}") && text.ends_with("}\n"), "{text:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), answer);
     }
 }
