@@ -48,6 +48,16 @@ pub(super) fn inputs(tx: &Transaction) -> Vec<Outpoint> {
         .collect()
 }
 
+/// What is wrong with a transaction that pays somebody more than all coins that there can be. No node takes
+/// it, so whoever shows it made it up.
+pub(super) fn overpays(tx: &Transaction) -> Option<&'static str> {
+    let is_over = tx
+        .output
+        .iter()
+        .any(|output| output.value > bitcoin::Amount::MAX_MONEY);
+    is_over.then_some("an output of more than all coins")
+}
+
 pub(super) fn candidate_output(vout: u64, output: &bitcoin::TxOut) -> CandidateOutput {
     CandidateOutput {
         vout,

@@ -7,7 +7,7 @@
 
 use super::BitcoinSource;
 use super::calls::{Hash, HexBytes, Id, NOT_FOUND, is_code};
-use super::decode::{ancestors, candidate_output, has_address, inputs};
+use super::decode::{ancestors, candidate_output, has_address, inputs, overpays};
 use super::{convert, odd_answer};
 use crate::chain::SourceError;
 use crate::chain::rpc::{Limits, RpcError};
@@ -334,6 +334,9 @@ impl<D: Dial> BitcoinSource<D> {
         let tx: Transaction = deserialize(bytes).map_err(|error| odd_answer(doing(), &error.to_string()))?;
         if convert::txid(tx.compute_txid()) != txid {
             return Err(odd_answer(doing(), "the answer is another transaction"));
+        }
+        if let Some(why) = overpays(&tx) {
+            return Err(odd_answer(doing(), why));
         }
         self.memory().known.insert(txid, Known::new(&tx, index));
         Ok(())

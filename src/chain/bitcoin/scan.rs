@@ -3,7 +3,7 @@
 //! are looked up, all in a row: with a million scripts each look misses the processor's caches, and in a row
 //! they overlap. Only the few transactions that hit are decoded.
 
-use super::decode::{ancestors, candidate_output, has_address, inputs};
+use super::decode::{ancestors, candidate_output, has_address, inputs, overpays};
 use super::hashes::DoubleHasher;
 use super::skim::skim;
 use super::{convert, pow};
@@ -184,6 +184,9 @@ impl<'a> Digest<'a> {
 
     fn candidate(&self, place: usize, index: &Index) -> Result<CandidateTx, ScanError> {
         let tx = self.transaction(place)?;
+        if let Some(why) = overpays(&tx) {
+            return Err(ScanError::Broken(format!("transaction {place}: {why}")));
+        }
         let is_hit =
             |script: &bitcoin::Script| has_address(script) && index.may_hold_script(short(script.as_bytes()));
         let outputs = (0_u64..)

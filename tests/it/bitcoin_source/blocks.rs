@@ -356,3 +356,29 @@ proptest! {
         prop_assert_eq!(answer.is_ok(), is_same);
     }
 }
+
+/// More than all the coins that there can be: nobody's consensus allows it, so nobody is paid by it.
+#[tokio::test]
+async fn an_output_of_more_than_all_coins_is_a_bad_block_and_no_mempool_transaction() {
+    const ALL: u64 = 2_100_000_000_000_000;
+    for (sat, is_fine) in [(ALL, true), (ALL + 1, false), (1 << 63, false), (u64::MAX, false)] {
+        let node = FakeNode::regtest(1);
+        let source = source(config(&node));
+        let index = index_of(&[&script(1)]);
+        let paid = tx(&[coin(1)], &[(script(1), sat)]);
+        node.state().mempool.push(paid.clone());
+        let list = source.mempool(&index).await;
+        let block = node.mine(vec![paid]);
+        let scanned = source.block(ours(block.block_hash()), &index).await;
+        if is_fine {
+            assert_eq!(list.unwrap().unwrap().txs.len(), 1);
+            assert_eq!(amounts(&scanned.unwrap()), [sat]);
+            continue;
+        }
+        let (list, scanned) = (list.unwrap_err().to_string(), scanned.unwrap_err());
+        assert!(list.contains("more than all coins"), "{list}");
+        let is_bad =
+            matches!(&scanned, SourceError::BadBlock { why, .. } if why.contains("more than all coins"));
+        assert!(is_bad, "{scanned}");
+    }
+}
