@@ -39,6 +39,16 @@ pub struct Event {
 }
 
 impl Daemon {
+    /// A running daemon that watches an address and has followed the chain to a height.
+    #[track_caller]
+    pub fn watching(setup: &Setup, address: &str, height: u64) -> Daemon {
+        let mut daemon = Daemon::prepare(setup);
+        daemon.watch(address);
+        daemon.start_again();
+        daemon.wait_height(height);
+        daemon
+    }
+
     /// Watches an address for the merchant `shop`.
     #[track_caller]
     pub fn watch(&self, address: &str) {

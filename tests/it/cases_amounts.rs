@@ -29,10 +29,7 @@ fn c33_every_satoshi_of_a_raw_block_is_in_the_books() {
         confirmations: 1,
         ..Setup::for_stub(&node.stub)
     };
-    let mut daemon = Daemon::prepare(&setup);
-    daemon.watch(D1);
-    daemon.start_again();
-    daemon.wait_height(1);
+    let daemon = Daemon::watching(&setup, D1, 1);
     let outputs: Vec<_> = AMOUNTS.iter().map(|(sat, _)| (script(D1), *sat)).collect();
     let paid = tx(&[coin(1)], &outputs);
     let txid = paid.compute_txid().to_string();
@@ -88,10 +85,7 @@ fn c33_a_tier_is_chosen_by_whole_satoshi() {
         confirmations: 3,
         ..Setup::for_stub(&node.stub)
     };
-    let mut daemon = Daemon::prepare(&setup);
-    daemon.watch(D1);
-    daemon.start_again();
-    daemon.wait_height(1);
+    let daemon = Daemon::watching(&setup, D1, 1);
     let [below, at] = [28_999_999, 29_000_000].map(|sat| tx(&[coin(sat)], &[(script(D1), u64::from(sat))]));
     let [below_id, at_id] = [&below, &at].map(|tx| tx.compute_txid().to_string());
     node.mine(vec![below]);

@@ -19,10 +19,7 @@ fn with_a_credit(node: &FakeNode) -> Daemon {
         chain_lines: "start = 1\n".to_owned(),
         ..Setup::for_stub(&node.stub)
     };
-    let mut daemon = Daemon::prepare(&setup);
-    daemon.watch(D1);
-    daemon.start_again();
-    daemon.wait_height(3);
+    let daemon = Daemon::watching(&setup, D1, 3);
     assert_eq!(daemon.net_sum(), 1_000);
     daemon
 }
@@ -401,10 +398,7 @@ fn mempool_list_during_which_the_tip_moved_says_nothing() {
         chain_lines: "evict_after_secs = 1\n".to_owned(),
         ..Setup::for_stub(&node.stub)
     };
-    let mut daemon = Daemon::prepare(&setup);
-    daemon.watch(D1);
-    daemon.start_again();
-    daemon.wait_height(3);
+    let daemon = Daemon::watching(&setup, D1, 3);
     let before = tx(&[coin(1)], &[(script(D1), 1_000)]);
     let [seen, hidden] = [&before, &tx(&[coin(2)], &[(script(D1), 2_000)])].map(Clone::clone);
     let [seen_id, hidden_id] = [&seen, &hidden].map(|tx| tx.compute_txid().to_string());

@@ -22,10 +22,7 @@ fn follow(node: &FakeNode) -> (Daemon, Setup) {
         chain_lines: "start = 1\n".to_owned(),
         ..Setup::for_stub(&node.stub)
     };
-    let mut daemon = Daemon::prepare(&setup);
-    daemon.watch(D1);
-    daemon.start_again();
-    daemon.wait_height(1);
+    let daemon = Daemon::watching(&setup, D1, 1);
     (daemon, setup)
 }
 

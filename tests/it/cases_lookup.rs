@@ -11,10 +11,7 @@ use crate::common::wait::{PATIENCE, wait_until};
 #[test]
 fn c24_transaction_that_vanishes_while_a_list_is_read_ends_nothing() {
     let node = FakeNode::regtest(3);
-    let mut daemon = Daemon::prepare(&Setup::for_stub(&node.stub));
-    daemon.watch(D1);
-    daemon.start_again();
-    daemon.wait_height(3);
+    let daemon = Daemon::watching(&Setup::for_stub(&node.stub), D1, 3);
     let three = [1, 2, 3].map(|number| tx(&[coin(number)], &[(script(D1), u64::from(number) * 1_000)]));
     let [id1, id2, id3] = three.each_ref().map(|tx| tx.compute_txid().to_string());
     // The list names all three; whoever asks for the second is told that there is none.
@@ -55,10 +52,7 @@ fn c24_mined_payment_is_never_looked_up_and_never_evicted() {
         chain_lines: "evict_after_secs = 1\n".to_owned(),
         ..Setup::for_stub(&node.stub)
     };
-    let mut daemon = Daemon::prepare(&setup);
-    daemon.watch(D1);
-    daemon.start_again();
-    daemon.wait_height(3);
+    let daemon = Daemon::watching(&setup, D1, 3);
     let paid = tx(&[coin(1)], &[(script(D1), 3_000_000)]);
     let child = tx(&[output(&paid, 0)], &[(script(D1), 2_900_000)]);
     let txid = paid.compute_txid().to_string();
@@ -101,10 +95,7 @@ fn c24_coinbase_of_the_genesis_block_is_never_looked_up() {
             chain_lines: start.to_owned(),
             ..Setup::for_stub(&node.stub)
         };
-        let mut daemon = Daemon::prepare(&setup);
-        daemon.watch(D1);
-        daemon.start_again();
-        daemon.wait_height(3);
+        let mut daemon = Daemon::watching(&setup, D1, 3);
         daemon.json(&[
             "rescan",
             "--from",

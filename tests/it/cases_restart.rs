@@ -52,10 +52,7 @@ fn c27_every_step_of_a_node_restart_passes_and_is_told_in_words() {
     let mut node = FakeNode::regtest(3);
     let other = FakeNode::regtest(1);
     let setup = Setup::for_stub(&node.stub).beside(&other.stub);
-    let mut daemon = Daemon::prepare(&setup);
-    daemon.watch(D1);
-    daemon.start_again();
-    daemon.wait_height(3);
+    let mut daemon = Daemon::watching(&setup, D1, 3);
     let paid = tx(&[coin(1)], &[(script(D1), 1_000_000)]);
     let txid = paid.compute_txid().to_string();
     node.mine(vec![paid]);

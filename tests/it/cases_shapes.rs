@@ -63,10 +63,7 @@ fn c29_one_credit_in_every_dialect() {
             state.network_info = dialect.network;
             state.header_extra = dialect.extra;
         }
-        let mut daemon = Daemon::prepare(&Setup::for_stub(&node.stub));
-        daemon.watch(D1);
-        daemon.start_again();
-        daemon.wait_height(3);
+        let daemon = Daemon::watching(&Setup::for_stub(&node.stub), D1, 3);
         let paid = tx(&[coin(1)], &[(script(D1), 1_000_000)]);
         let txid = paid.compute_txid().to_string();
         node.state().mempool.push(paid.clone());

@@ -297,10 +297,7 @@ fn another_node_of_the_same_chain_takes_over_and_one_of_another_chain_is_refused
     // Both mine the same blocks.
     let (old, new, foreign) = (FakeNode::regtest(3), FakeNode::regtest(5), FakeNode::regtest(9));
     foreign.state().info = json!({ "chain": "main" });
-    let mut daemon = Daemon::prepare(&Setup::for_stub(&old.stub));
-    daemon.watch(D1);
-    daemon.start_again();
-    daemon.wait_height(3);
+    let mut daemon = Daemon::watching(&Setup::for_stub(&old.stub), D1, 3);
     let events = daemon.events();
     for (node, is_good) in [(&foreign, false), (&new, true)] {
         daemon.write_config(&Setup::for_stub(&node.stub));

@@ -88,10 +88,7 @@ fn steady(scrape: &Scrape) -> Vec<(Series, f64)> {
 #[test]
 fn metrics_tell_what_the_books_say_and_a_restart_loses_nothing() {
     let node = FakeNode::regtest(3);
-    let mut daemon = Daemon::prepare(&with_ops(&node.stub));
-    daemon.watch(D1);
-    daemon.start_again();
-    daemon.wait_height(3);
+    let mut daemon = Daemon::watching(&with_ops(&node.stub), D1, 3);
     let before = scrape(&daemon);
     assert_eq!(
         before.value("creditd_deposits", &[BTC, ("state", "credited")]),
@@ -187,10 +184,7 @@ fn readiness_names_each_chain_that_is_not_followed_and_health_does_not_care() {
 #[test]
 fn a_payment_that_is_due_at_the_node_and_not_credited_grows_old() {
     let node = FakeNode::regtest(3);
-    let mut daemon = Daemon::prepare(&with_ops(&node.stub));
-    daemon.watch(D1);
-    daemon.start_again();
-    daemon.wait_height(3);
+    let mut daemon = Daemon::watching(&with_ops(&node.stub), D1, 3);
     let paid = tx(&[coin(1)], &[(script(D1), 1_000_000)]);
     let txid = paid.compute_txid().to_string();
     node.mine(vec![paid]);

@@ -288,10 +288,7 @@ fn the_unit_starts_the_daemon_and_passes_it_the_password_of_the_node() {
 #[test]
 fn a_stop_under_load_loses_nothing() {
     let node = FakeNode::regtest(3);
-    let mut daemon = Daemon::prepare(&Setup::for_stub(&node.stub));
-    daemon.watch(D1);
-    daemon.start_again();
-    daemon.wait_height(3);
+    let mut daemon = Daemon::watching(&Setup::for_stub(&node.stub), D1, 3);
     let mut txids = Vec::new();
     for number in 1..=20 {
         let paid = tx(&[coin(number)], &[(script(D1), 1_000)]);

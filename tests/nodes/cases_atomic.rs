@@ -90,10 +90,7 @@ fn assert_nothing_happened(daemon: &Daemon, txid: &str, height: i64, place: &str
 fn c01_fault_after_the_credit_row_leaves_nothing_and_the_retry_credits_once() {
     let node = RegtestNode::start();
     node.fund();
-    let mut daemon = Daemon::prepare(&Setup::for_node(&node));
-    daemon.watch(D1);
-    daemon.start_again();
-    daemon.wait_height(110);
+    let mut daemon = Daemon::watching(&Setup::for_node(&node), D1, 110);
     let paid = node.payment(D1, 10_000_000);
     node.broadcast(&paid);
     node.mine(2);

@@ -17,11 +17,7 @@ fn follow(node: &RegtestNode, more: &str) -> Daemon {
         chain_lines: more.to_owned(),
         ..Setup::for_node(node)
     };
-    let mut daemon = Daemon::prepare(&setup);
-    daemon.watch(D1);
-    daemon.start_again();
-    daemon.wait_height(node.height());
-    daemon
+    Daemon::watching(&setup, D1, node.height())
 }
 
 #[test]

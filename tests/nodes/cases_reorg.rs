@@ -16,11 +16,7 @@ fn follow(node: &RegtestNode) -> Daemon {
         chain_lines: "start = 1\n".to_owned(),
         ..Setup::for_node(node)
     };
-    let mut daemon = Daemon::prepare(&setup);
-    daemon.watch(D1);
-    daemon.start_again();
-    daemon.wait_height(node.height());
-    daemon
+    Daemon::watching(&setup, D1, node.height())
 }
 
 /// Two payments of 0.05 from one coin: only one of them can be real.
