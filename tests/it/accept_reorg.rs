@@ -198,6 +198,43 @@ fn an_accepted_reorg_waits_while_the_node_lags() {
     });
 }
 
+/// The node stays on a branch of less work for good, by a rule that changed: the operator's word takes us there,
+/// and what it does not hold is reversed.
+#[test]
+fn a_worse_branch_is_taken_on_the_operators_word_alone() {
+    in_simulation(async {
+        let mut rig = Rig::new().await;
+        let to = rig.watch(1).await;
+        let a = rig.extend(3);
+        let pay = rig.pay(&to, 5);
+        let ours = rig.mine(&[&pay]);
+        rig.extend(4);
+        rig.settle().await;
+        let worse = rig.extend_on(a, 2);
+        {
+            let mut world = rig.chain.world();
+            let World { tree, nodes, .. } = &mut *world;
+            nodes.iter_mut().for_each(|node| node.restore(tree, worse));
+        }
+        rig.rounds(20).await;
+        assert!(rig.state().starts_with("behind"), "{}", rig.state());
+        assert_eq!(rig.tables.journal(&pay.outpoint(0)), ["credit"]);
+        let key = rig.key;
+        rig.write(move |tx| tx.ask_reanchor(key, 3, "they follow other rules"))
+            .await;
+        rig.settle().await;
+        assert_eq!(rig.cursor(), Some(worse));
+        assert_eq!(
+            rig.tables.journal(&pay.outpoint(0)),
+            ["credit", "reversal:orphaned"]
+        );
+        rig.compare();
+        rig.go_to(rig.extend_on(ours, 1));
+        rig.settle().await;
+        rig.compare();
+    });
+}
+
 /// The operator accepts a reorg that there is none of: refused, as often as it is asked.
 #[test]
 fn accepting_a_reorg_on_a_chain_in_order_is_refused() {
