@@ -101,6 +101,8 @@ pub struct Follower<S: ChainSource> {
     connected_since_load: u64,
     equals: EqualBranches,
     failures: u32,
+    /// For how many looks in a row the node has been behind.
+    looks_behind: u32,
     /// What a rescan needs and the node does not have; empty when nothing.
     rescan_waits_for: String,
     reported: Option<(ChainState, String, Option<u64>)>,
@@ -150,6 +152,7 @@ impl<S: ChainSource> Follower<S> {
             connected_since_load: 0,
             equals: EqualBranches::default(),
             failures: 0,
+            looks_behind: 0,
             rescan_waits_for: String::new(),
             reported: None,
             pulse: Pulse::default(),
@@ -188,11 +191,11 @@ impl<S: ChainSource> Follower<S> {
         self.pulse.beat(self.clock, Duration::ZERO);
         match self.round().await {
             Ok((tip, Next::AtOnce)) => {
-                self.failures = 0;
+                self.went_well();
                 self.report_following(&tip).await
             }
             Ok((tip, Next::Wait)) => {
-                self.failures = 0;
+                self.went_well();
                 self.report_following(&tip).await?;
                 let span = self.until_next_look();
                 self.pulse.beat(self.clock, span);

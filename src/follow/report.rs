@@ -6,6 +6,9 @@ use crate::rules::chain_state::ChainState;
 use crate::store::StoreError;
 use std::time::Duration;
 
+/// From this look in a row on a node that is behind is called so.
+const LOOKS_BEHIND: u32 = 3;
+
 /// The longest pause between two rounds that fail.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
@@ -19,6 +22,27 @@ impl<S: ChainSource> Follower<S> {
                     .await
             }
         }
+    }
+
+    pub(super) fn went_well(&mut self) {
+        self.failures = 0;
+        self.looks_behind = 0;
+    }
+
+    /// Is it the first or second look at which the node is behind a chain that was followed? Behind one
+    /// address there may be several nodes, one of which always lags: that is no change of state at each of
+    /// its answers.
+    fn may_be_another_node(&mut self, state: ChainState) -> bool {
+        if state != ChainState::Behind {
+            self.looks_behind = 0;
+            return false;
+        }
+        self.looks_behind = self.looks_behind.saturating_add(1);
+        let was_following = self
+            .reported
+            .as_ref()
+            .is_some_and(|(last, ..)| last.is_following());
+        was_following && self.looks_behind < LOOKS_BEHIND
     }
 
     /// Names the state that trouble means, and pauses.
@@ -44,7 +68,9 @@ impl<S: ChainSource> Follower<S> {
         };
         // Whatever the node was, it has to show itself again.
         self.is_identified &= !matches!(state, ChainState::Unreachable | ChainState::WrongNetwork);
-        self.report(state, &trouble.to_string(), None).await?;
+        if !self.may_be_another_node(state) {
+            self.report(state, &trouble.to_string(), None).await?;
+        }
         let pause = self.settings.poll * 2_u32.saturating_pow(self.failures.min(6));
         self.failures = self.failures.saturating_add(1);
         let is_reachable = !matches!(state, ChainState::Unreachable | ChainState::DiskFull);

@@ -14,6 +14,7 @@ mod accept_reorg;
 mod address;
 mod await_sweep;
 mod bad_nodes;
+mod balancers;
 mod bitcoin_source;
 mod callback_dial;
 mod callback_leases;

@@ -1,14 +1,9 @@
 //! Reorgs, as the real follower and store take them. Heights are written behind block names; ours is drawn
 //! first.
 
-use crate::rig::{Rig, in_simulation, policy};
+use crate::rig::{Rig, in_simulation};
 use crate::scripted::{Hook, World, script};
 use std::time::Duration;
-
-fn reversals(rig: &Rig) -> i64 {
-    rig.tables
-        .count("SELECT count(*) FROM journal WHERE kind = 'reversal'")
-}
 
 /// A-B..F / A-B'-C': a node that was restored from an old folder, on a branch that is not as good.
 #[test]
@@ -43,73 +38,6 @@ fn worse_branch_reverses_nothing() {
             moves(&rig.projection()),
             "nothing but states changed"
         );
-    });
-}
-
-/// Two nodes on branches of one length behind a balancer that gives each call to the other one.
-#[test]
-fn a_balancer_between_two_branches_flips_nothing() {
-    in_simulation(async {
-        let mut rig = Rig::new().await;
-        let to = rig.watch(1).await;
-        let a = rig.extend(3);
-        let pay = rig.pay(&to, 5);
-        let ours = rig.mine_on(a, &[&pay]);
-        let ours = rig.extend_on(ours, 4);
-        let theirs = rig.extend_on(a, 5);
-        rig.go_to(ours);
-        rig.settle().await;
-        {
-            let mut world = rig.chain.world();
-            let World { tree, nodes, .. } = &mut *world;
-            nodes[1].restore(tree, theirs);
-            world.alternates = true;
-        }
-        let events = rig.tables.events();
-        rig.rounds(120).await;
-        assert_eq!(rig.cursor(), Some(ours));
-        assert_eq!(rig.tables.events(), events);
-        assert_eq!(reversals(&rig), 0);
-    });
-}
-
-/// Two nodes that know both branches of one length, each on its own. Once they take turns, once each of them
-/// answers for a while: a look or two at the other branch say nothing, and a branch that was left for an
-/// equal one is not gone back to before it is better.
-#[test]
-fn two_nodes_on_equal_branches_flip_no_credit() {
-    in_simulation(async {
-        for (turn, reversed) in [(1, 0), (2, 0), (5, 1)] {
-            let mut rig = Rig::with(|settings| settings.terms.policy = policy(&[], 1)).await;
-            let to = rig.watch(1).await;
-            let a = rig.extend(3);
-            let (pay, other) = (rig.pay(&to, 5), rig.pay(&to, 7));
-            let ours = rig.mine_on(a, &[&pay]);
-            let theirs = rig.mine_on(a, &[&other]);
-            rig.go_to(theirs);
-            rig.go_to(ours);
-            rig.settle().await;
-            rig.chain.world().go_to(1, theirs);
-            for _ in 0..40 {
-                for node in [0, 1] {
-                    rig.chain.world().current = node;
-                    rig.rounds(turn).await;
-                }
-            }
-            assert_eq!(reversals(&rig), reversed, "{turn} looks at each");
-            // The first node's branch wins; after it the other's.
-            rig.chain.world().current = 0;
-            let better = rig.extend_on(ours, 1);
-            rig.go_to(better);
-            rig.settle().await;
-            assert_eq!(rig.tables.state(&pay.outpoint(0)), "credited");
-            assert_eq!(reversals(&rig), 2 * reversed);
-            rig.compare();
-            rig.go_to(rig.extend_on(theirs, 2));
-            rig.settle().await;
-            assert_eq!(rig.tables.state(&other.outpoint(0)), "credited");
-            rig.compare();
-        }
     });
 }
 
