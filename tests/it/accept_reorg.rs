@@ -198,8 +198,8 @@ fn an_accepted_reorg_waits_while_the_node_lags() {
     });
 }
 
-/// The node stays on a branch of less work for good, by a rule that changed: the operator's word takes us there,
-/// and what it does not hold is reversed.
+/// The node stays on a branch of less work for good, by a rule that changed: the operator's word takes us
+/// there, and what it does not hold is reversed.
 #[test]
 fn a_worse_branch_is_taken_on_the_operators_word_alone() {
     in_simulation(async {
