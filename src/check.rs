@@ -5,7 +5,7 @@
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::clock::Clock;
-use crate::config::{BitcoinChain, Config};
+use crate::config::{BitcoinChain, Config, SecretError};
 use crate::egress::{GuardedDial, HttpDial, SystemResolver};
 use crate::rules::HeldHeader;
 use crate::store::{Database, OpenMode, StoreError};
@@ -187,6 +187,17 @@ pub fn file_step(error: &std::io::Error) -> Option<&'static str> {
     }
 }
 
+/// What to do about a secret that cannot be read.
+pub fn secret_step(error: &SecretError) -> &'static str {
+    match error {
+        SecretError::NoDirectory(_) => {
+            "set CREDENTIALS_DIRECTORY to the folder that holds it (docs/operations.md), or name a path"
+        }
+        SecretError::Unreadable { .. } => "let the user that runs creditd read the file",
+        SecretError::NotASecret { .. } => "write the secret alone into the file",
+    }
+}
+
 /// What callbacks need beside the network: the certificates that the config names.
 fn callbacks_line(config: &Config) -> Line {
     let callbacks = &config.callbacks;
@@ -245,7 +256,7 @@ async fn chain_lines(chain: &BitcoinChain, cursor: Option<&HeldHeader>, clock: C
             "node",
             Verdict::Bad,
             error_line(&error),
-            "put the secret there, readable for creditd",
+            secret_step(&error),
         )],
     };
     for line in &mut lines {

@@ -3,7 +3,7 @@
 use super::table::Table;
 use super::{Outcome, Problem};
 use crate::check;
-use crate::config::{ConfigError, SecretError};
+use crate::config::ConfigError;
 use crate::store::StoreError;
 use crate::telemetry::{escaped, is_unsafe, printable};
 use anyhow::Context as _;
@@ -183,7 +183,7 @@ fn next_step(error: &anyhow::Error) -> Option<String> {
     let step = error.chain().find_map(|cause| {
         let config = cause.downcast_ref().map(config_step);
         config
-            .or_else(|| cause.downcast_ref().map(secret_step))
+            .or_else(|| cause.downcast_ref().map(check::secret_step))
             .or_else(|| check::database_step(cause.downcast_ref()?))
             .or_else(|| check::file_step(cause.downcast_ref()?))
     });
@@ -197,14 +197,6 @@ fn config_step(error: &ConfigError) -> &'static str {
             "name a text file that this user may read with --config; `creditd init` writes one"
         }
         ConfigError::Faulty { .. } => "mend these lines, then `creditd check`",
-    }
-}
-
-fn secret_step(error: &SecretError) -> &'static str {
-    match error {
-        SecretError::NoDirectory(_) => "run it as the service does, or name a path instead",
-        SecretError::Unreadable { .. } => "let the user that runs creditd read the file",
-        SecretError::NotASecret { .. } => "write the secret alone into the file",
     }
 }
 

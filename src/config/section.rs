@@ -1,6 +1,7 @@
 //! Reading one table of a TOML file key by key, and collecting every fault on the way instead of stopping at
 //! the first.
 
+use crate::telemetry::escaped;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -236,7 +237,8 @@ impl<'a> Section<'a> {
                 Some(known) => format!("unknown key, did you mean {known}?"),
                 None => format!("unknown key, allowed here: {}", asked.join(", ")),
             };
-            self.faults.add(Some(key.span().start), self.path_of(name), hint);
+            self.faults
+                .add(Some(key.span().start), self.path_of(&escaped(name)), hint);
         }
     }
 }

@@ -124,3 +124,25 @@ fn check_reads_the_certificates_of_ca_file() {
         );
     }
 }
+
+#[test]
+fn check_says_where_a_missing_secret_is_looked_for() {
+    let sample = Sample::empty();
+    let config = std::fs::read_to_string(sample.files.config_file()).unwrap();
+    let login = "rpc_user = \"creditd\"\nrpc_password_file = \"credential:pw\"";
+    std::fs::write(
+        sample.files.config_file(),
+        config.replace("cookie_file = \"cookie\"", login),
+    )
+    .unwrap();
+    let (verdict, found, next) = line(&sample, "node");
+    assert_eq!(verdict, "bad");
+    assert!(
+        found.contains("credential:pw needs $CREDENTIALS_DIRECTORY"),
+        "{found}"
+    );
+    assert!(
+        next.starts_with("set CREDENTIALS_DIRECTORY to the folder"),
+        "{next}"
+    );
+}

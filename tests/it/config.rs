@@ -294,6 +294,11 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ),
     (
         "\n[[bitcoin]]",
+        "\"a\\n\\u001b[2J\" = 1\n[[bitcoin]]",
+        "line 1: a\\n\\u{1b}[2J: unknown key, allowed here: database, log, callbacks, ops, bitcoin, merchant",
+    ),
+    (
+        "\n[[bitcoin]]",
         "[log]\nlevel = \"loud\"\n[[bitcoin]]",
         "line 2: log.level: found \"loud\", allowed: \"error\", \"warn\", \"info\", \"debug\" or \"trace\"",
     ),
