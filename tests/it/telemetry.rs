@@ -2,9 +2,10 @@
 
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::common::daemon::{Daemon, Setup};
+use crate::common::fake_chain::FakeNode;
 use crate::common::wait::{PATIENCE, wait_until};
 
 /// The log of a daemon that started, found no node, and was stopped.
@@ -67,6 +68,50 @@ fn json_lines_are_objects_with_flat_fields() {
         (&ready["level"], &ready["chains"]),
         (&Value::from("INFO"), &Value::from(1))
     );
+}
+
+/// What a node calls itself may be anything.
+#[test]
+fn a_node_cannot_write_lines_or_escapes_into_the_log_or_the_terminal() {
+    let forged = "\u{1b}[2J\u{9b}31m\n2026-01-01T00:00:00Z ERROR forged\u{202e}";
+    let name = format!("/Satoshi:28.1.0/{forged}{}", "x".repeat(5_000));
+    for (info, network_info, expected) in [
+        (
+            json!({}),
+            json!({"version": 280_100, "subversion": name, "warnings": []}),
+            "following",
+        ),
+        (
+            json!({"chain": name}),
+            json!({"version": 280_100, "subversion": "x"}),
+            "wrong_network",
+        ),
+    ] {
+        let node = FakeNode::regtest(3);
+        node.state().info = info;
+        node.state().network_info = network_info;
+        let daemon = Daemon::start(&Setup::for_stub(&node.stub));
+        daemon.wait_for(expected, &["chain", "status"], |answer| {
+            (answer["chains"][0]["state"] == expected).then_some(())
+        });
+        let checked = daemon.cli(&["check"]).stdout;
+        let status = daemon.cli(&["chain", "status"]).stdout;
+        let texts = [
+            daemon.log(),
+            String::from_utf8(checked).unwrap(),
+            String::from_utf8(status).unwrap(),
+        ];
+        assert!(texts[0].contains("Satoshi:28.1.0") && texts[1].contains("Satoshi:28.1.0"));
+        for text in texts {
+            let is_raw = |letter: char| letter != '\n' && (letter.is_control() || letter == '\u{202e}');
+            assert_eq!(text.chars().find(|letter| is_raw(*letter)), None, "{text}");
+            assert!(
+                !text.lines().any(|line| line.starts_with("2026-01-01T00")),
+                "{text}"
+            );
+            assert!(text.lines().all(|line| line.len() < 2_500), "an endless line");
+        }
+    }
 }
 
 /// Runs only as the child of the test below.

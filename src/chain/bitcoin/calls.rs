@@ -3,6 +3,7 @@
 
 use crate::chain::rpc::RpcError;
 use crate::rules::{BlockHash, HEIGHT_MAX, Txid, Work};
+use crate::telemetry::printable;
 use bitcoincore_rpc::bitcoin;
 use serde::de::{Error as _, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -22,9 +23,15 @@ pub(super) fn is_code(error: &RpcError, wanted: i32) -> bool {
     matches!(error, RpcError::Node { code, .. } if *code == wanted)
 }
 
+/// What a node calls something ends in logs and tables, and a node may call itself anything.
+fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    String::deserialize(from).map(|text| printable(&text))
+}
+
 /// `getblockchaininfo`.
 #[derive(Deserialize)]
 pub(super) struct ChainInfo {
+    #[serde(deserialize_with = "name")]
     pub(super) chain: String,
     #[serde(deserialize_with = "height")]
     pub(super) blocks: u64,
@@ -47,6 +54,7 @@ pub(super) struct ChainInfo {
 #[derive(Deserialize)]
 pub(super) struct NetworkInfo {
     pub(super) version: Option<u64>,
+    #[serde(deserialize_with = "name")]
     pub(super) subversion: String,
 }
 

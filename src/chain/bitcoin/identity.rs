@@ -9,6 +9,7 @@ use crate::chain::{Identity, SourceError};
 use crate::config::Checkpoint;
 use crate::egress::Dial;
 use crate::rules::{BlockHash, ChainId};
+use crate::telemetry::printable;
 use serde_json::json;
 use std::sync::atomic::Ordering;
 use tokio::time::Instant;
@@ -106,7 +107,7 @@ impl<D: Dial> BitcoinSource<D> {
                 "the config says {} (the public signet), the node is on a signet of its own (challenge {}): \
                  give it an `instance` name",
                 self.config.chain(),
-                info.signet_challenge.as_deref().unwrap_or_default()
+                printable(info.signet_challenge.as_deref().unwrap_or_default())
             )));
         }
         Ok(())
