@@ -17,6 +17,7 @@ use crate::telemetry::error_line;
 use manager::Manager;
 use signals::Signals;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
@@ -322,12 +323,15 @@ fn deliver(
     let (store, pulse) = (store.clone(), Pulse::default());
     let felt = pulse.clone();
     parts.spawn(async move {
-        let opened = Deliverer::open(store, clock, dial, settings).await;
-        let deliverer = opened.map_err(DaemonError::Deliver)?.with_pulse(felt);
-        let stop = async {
+        let mut stop = pin!(async {
             // Should nobody be left who could tell, that is a stop too.
             let _ = told_to_stop.wait_for(|is_told| *is_told).await;
+        });
+        let opened = tokio::select! { biased;
+            () = &mut stop => return Ok(()),
+            opened = Deliverer::open(store, clock, dial, settings) => opened,
         };
+        let deliverer = opened.map_err(DaemonError::Deliver)?.with_pulse(felt);
         deliverer.run(stop).await.map_err(DaemonError::Deliver)
     });
     pulse

@@ -109,15 +109,15 @@ impl<D: Dial> Deliverer<D> {
     /// Leases nothing more. What a receiver has taken by now, the next start does not send it again.
     async fn wind_up(&mut self) -> Result<(), StoreError> {
         let clock = self.clock;
-        let mut end = pin!(clock.sleep(LANDING_MAX));
-        loop {
-            tokio::select! { biased;
-                next = self.flying.join_next_with_id() => match next {
-                    Some(first) => self.land(first).await?,
-                    None => return Ok(()),
-                },
-                () = &mut end => return Ok(()),
+        let landing = async {
+            while let Some(first) = self.flying.join_next_with_id().await {
+                self.land(first).await?;
             }
+            Ok(())
+        };
+        tokio::select! { biased;
+            landed = landing => landed,
+            () = clock.sleep(LANDING_MAX) => Ok(()),
         }
     }
 

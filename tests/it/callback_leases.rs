@@ -1,7 +1,15 @@
 //! Callbacks whose attempt never ends, dies, or is answered while the daemon stops.
 
+use crate::common::asks::{D1, script};
+use crate::common::daemon::{Daemon, Setup};
+use crate::common::fake_chain::{FakeNode, coin, tx};
+use crate::common::receiver::{Receiver, answer};
+use crate::common::wait::{PATIENCE, wait_until};
 use crate::mail::{Mail, Reply, TIMEOUT};
 use crate::rig::in_simulation;
+use std::net::Ipv4Addr;
+use std::process::Command;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 const URL: &str = "https://shop.example/hook";
@@ -77,4 +85,43 @@ fn a_stop_settles_what_is_answered_in_time_and_does_not_wait_for_the_rest() {
             assert_eq!(mail.to(URL).len(), times, "{first:?}");
         }
     });
+}
+
+/// The daemon: the answer comes after SIGTERM, and the next start does not send it again.
+#[test]
+fn an_answer_that_comes_with_a_stop_is_written_down() {
+    let node = FakeNode::regtest(3);
+    let gate = Arc::new((Mutex::new(false), Condvar::new()));
+    let shut = gate.clone();
+    let receiver = Receiver::http(Ipv4Addr::LOCALHOST, move |_, to| {
+        let is_open = shut.0.lock().unwrap();
+        drop(shut.1.wait_while(is_open, |is_open| !*is_open).unwrap());
+        answer(to, 204, b"")
+    });
+    let mut daemon = Daemon::prepare(&Setup {
+        confirmations: 1,
+        tables: "[callbacks]\nallow_ranges = [\"127.0.0.0/8\"]\n".to_owned(),
+        ..Setup::for_stub(&node.stub)
+    });
+    let url = format!("http://{}/hook", receiver.address);
+    let types = ["--types", "credit.created"];
+    daemon.json(&[&["endpoint", "add", &url, "--merchant", "shop"], &types[..]].concat());
+    daemon.watch(D1);
+    daemon.start_again();
+    daemon.wait_height(3);
+    node.mine(vec![tx(&[coin(1)], &[(script(D1), 1_000_000)])]);
+    wait_until("the callback is there", PATIENCE, || {
+        (!receiver.heard().is_empty()).then_some(())
+    });
+    let pid = daemon.pid().to_string();
+    let sent = Command::new("sh")
+        .args(["-c", "kill -TERM \"$1\"", "sh", &pid])
+        .status();
+    assert!(sent.unwrap().success());
+    *gate.0.lock().unwrap() = true;
+    gate.1.notify_all();
+    assert!(daemon.ended(PATIENCE).success());
+    let list = daemon.json(&["callbacks", "list"]);
+    assert_eq!(list["callbacks"][0]["state"], "delivered", "{list}");
+    assert_eq!(receiver.heard().len(), 1);
 }

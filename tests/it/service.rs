@@ -140,6 +140,10 @@ fn a_writer_that_hangs_gives_no_sign_of_life_and_a_stop_is_over_in_time() {
     // What was committed before it hung stands.
     std::fs::remove_file(&pipe).unwrap();
     daemon.start_again();
+    // The height alone was there before.
+    wait_until("it is ready again", PATIENCE, || {
+        (manager.count("READY=1") == 2).then_some(())
+    });
     daemon.wait_height(4);
     daemon.stop();
 }
