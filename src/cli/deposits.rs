@@ -1,10 +1,10 @@
 //! `deposits list`, and in words where a deposit stands.
 
-use super::Outcome;
 use super::args::{Listing, StateArg};
 use super::open::{self, Chains};
 use super::out::Out;
 use super::table::{Align, Table};
+use super::{Outcome, Shapes};
 use crate::clock::rfc3339;
 use crate::config::Config;
 use crate::rules::policy;
@@ -144,20 +144,14 @@ pub(super) fn list(
         is_held,
     };
     let read = |page| database.read(|tx| tx.list_deposits(&filter, page));
-    let shown = |rows: Vec<Listed<Deposit>>| -> Vec<DepositJson> {
-        rows.iter().map(|listed| json(&chains, &listed.row)).collect()
+    let shown = |rows: Vec<Listed<Deposit>>| rows.iter().map(|listed| json(&chains, &listed.row)).collect();
+    let shapes = Shapes {
+        name: "deposits",
+        empty: "no deposits",
+        table: deposits_table,
+        csv: deposits_csv,
     };
-    if listing.csv {
-        return super::csv(out, &listing.page, read, |rows| deposits_csv(shown(rows)));
-    }
-    let page = open::page(&listing.page);
-    let rows = read(page)?;
-    let next = super::next_position(&rows, page);
-    let deposits = shown(rows);
-    if out.json {
-        return out.list("deposits", &deposits, next);
-    }
-    out.table(&deposits_table(deposits), "no deposits", next)
+    super::list(out, listing, &shapes, read, shown)
 }
 
 fn deposits_table(deposits: Vec<DepositJson>) -> Table {

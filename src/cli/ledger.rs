@@ -1,10 +1,10 @@
 //! `credits` and `balances`.
 
-use super::Outcome;
 use super::args::Listing;
 use super::open::{self, Chains};
 use super::out::Out;
 use super::table::{Align, Table};
+use super::{Outcome, Shapes};
 use crate::clock::rfc3339;
 use crate::config::Config;
 use crate::rules::Amount;
@@ -43,22 +43,18 @@ pub(super) fn credits(out: &mut Out, config: &Config, listing: &Listing) -> anyh
         ..Filter::default()
     };
     let read = |page| database.read(|tx| tx.list_credits(&filter, page));
-    let shown = |rows: Vec<Listed<CreditRow>>| -> Vec<CreditJson> {
+    let shown = |rows: Vec<Listed<CreditRow>>| {
         rows.into_iter()
             .map(|listed| credit_json(&chains, listed))
             .collect()
     };
-    if listing.csv {
-        return super::csv(out, &listing.page, read, |rows| credits_csv(shown(rows)));
-    }
-    let page = open::page(&listing.page);
-    let rows = read(page)?;
-    let next = super::next_position(&rows, page);
-    let credits = shown(rows);
-    if out.json {
-        return out.list("credits", &credits, next);
-    }
-    out.table(&credits_table(credits), "no credits", next)
+    let shapes = Shapes {
+        name: "credits",
+        empty: "no credits",
+        table: credits_table,
+        csv: credits_csv,
+    };
+    super::list(out, listing, &shapes, read, shown)
 }
 
 fn credits_table(credits: Vec<CreditJson>) -> Table {

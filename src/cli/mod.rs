@@ -24,7 +24,7 @@ use crate::config::{Config, ConfigError};
 use crate::store::report::{self, Listed};
 use crate::store::{AddressKind, StoreError};
 use anyhow::Context as _;
-use args::{Chain, Cli, Command, Deposits, Page, Watch};
+use args::{Chain, Cli, Command, Deposits, Listing, Page, Watch};
 use callback_args::{Callbacks, Endpoints};
 use clap::{CommandFactory as _, Parser as _};
 use import::Import;
@@ -227,6 +227,38 @@ fn load(cli: &Cli) -> Result<Config, ConfigError> {
 
 /// Rows that are held in memory while a whole list is written.
 const CSV_ROWS: u32 = 10_000;
+
+/// How rows are shown that all commands list alike.
+struct Shapes<J> {
+    /// Their key in JSON.
+    name: &'static str,
+    /// What is said where there are none.
+    empty: &'static str,
+    table: fn(Vec<J>) -> Table,
+    csv: fn(Vec<J>) -> Table,
+}
+
+/// Lists rows as they were asked for: a page as a table or in JSON, a page or all of them as comma-separated
+/// values.
+fn list<T, J: serde::Serialize>(
+    out: &mut Out,
+    args: &Listing,
+    shapes: &Shapes<J>,
+    mut read: impl FnMut(report::Page) -> Result<Vec<Listed<T>>, StoreError>,
+    shown: impl Fn(Vec<Listed<T>>) -> Vec<J>,
+) -> anyhow::Result<Outcome> {
+    if args.csv {
+        return csv(out, &args.page, read, |rows| (shapes.csv)(shown(rows)));
+    }
+    let page = open::page(&args.page);
+    let rows = read(page)?;
+    let next = next_position(&rows, page);
+    let rows = shown(rows);
+    if out.json {
+        return out.list(shapes.name, &rows, next);
+    }
+    out.table(&(shapes.table)(rows), shapes.empty, next)
+}
 
 /// Writes a list as comma-separated values: the page that was asked for, or else all of it.
 fn csv<T>(
