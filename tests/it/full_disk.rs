@@ -159,3 +159,38 @@ fn a_disk_without_room_for_the_lock_file_is_waited_for() {
     daemon.wait_height(3);
     daemon.stop();
 }
+
+/// The follower meets it in the middle of a catch-up, and the daemon is killed before there is space again.
+#[test]
+fn a_disk_that_fills_in_a_catch_up_loses_no_block_even_over_a_kill() {
+    const PAYMENTS: u32 = 40;
+    let (disk, manager, node) = (Disk::new(), ServiceManager::new(), FakeNode::regtest(3));
+    let mut daemon = Daemon::prepare(&Setup {
+        ops_listen: "127.0.0.1:0".to_owned(),
+        confirmations: 1,
+        ..Setup::for_stub(&node.stub)
+    });
+    disk.carry(&mut daemon, manager.environment(Duration::from_secs(4)));
+    daemon.watch(D1);
+    daemon.start_again();
+    daemon.wait_height(3);
+    disk.fill();
+    for number in 1..=PAYMENTS {
+        node.mine(vec![tx(&[coin(number)], &[(script(D1), u64::from(number))])]);
+        node.mine(Vec::new());
+    }
+    wait_btc(&daemon, "disk_full");
+    // What fitted before it was full is whole blocks, each with its credit.
+    let credits = daemon.count("SELECT count(*) FROM credits");
+    let blocks = daemon.count("SELECT cursor_height FROM chains") - 3;
+    assert_eq!(credits, (blocks + 1) / 2, "of {blocks} blocks");
+    assert!(credits < i64::from(PAYMENTS));
+    daemon.kill9();
+    daemon.start_again();
+    disk.free();
+    daemon.wait_height(3 + 2 * u64::from(PAYMENTS));
+    assert_eq!(daemon.credits().len(), PAYMENTS as usize);
+    assert_eq!(daemon.net_sum(), (1..=u64::from(PAYMENTS)).sum::<u64>());
+    daemon.assert_sound();
+    daemon.stop();
+}
