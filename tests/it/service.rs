@@ -1,8 +1,9 @@
 //! The daemon under a service manager: ready, alive, stopping; what hangs and what only waits.
 
+use std::io::Read as _;
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -25,6 +26,31 @@ fn signal(daemon: &Daemon, name: &str) {
         .args(["-c", "kill -\"$1\" \"$2\"", "sh", name, &pid])
         .status();
     assert!(sent.unwrap().success());
+}
+
+/// A process that holds a lease on a file (F_SETLEASE, F_WRLCK): who opens it waits, for 45 seconds at most,
+/// until the holder lets go.
+struct Lease(Child);
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn lease(file: &Path) -> Lease {
+    let hold = "open(my $file, '+<', $ARGV[0]) or die; $SIG{IO} = 'IGNORE'; fcntl($file, 1024, 1) or die; \
+                $| = 1; print qq(held\n); sleep 60";
+    let mut holder = Command::new("perl")
+        .args(["-e", hold])
+        .arg(file)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("perl");
+    let mut told = [0; 5];
+    holder.stdout.as_mut().unwrap().read_exact(&mut told).unwrap();
+    Lease(holder)
 }
 
 fn make_fifo(path: &Path) {
@@ -148,7 +174,8 @@ fn a_writer_that_hangs_gives_no_sign_of_life_and_a_stop_is_over_in_time() {
     daemon.stop();
 }
 
-/// A follower hangs for real: the cookie that it reads again is a pipe that nobody writes to.
+/// A follower hangs for real: the cookie that it reads again is a file whose opening waits for another
+/// process.
 #[test]
 fn a_follower_that_hangs_gives_no_sign_of_life_and_a_stop_is_over_in_time() {
     let manager = ServiceManager::new();
@@ -157,8 +184,7 @@ fn a_follower_that_hangs_gives_no_sign_of_life_and_a_stop_is_over_in_time() {
     let setup = manager.manage(Setup::for_stub(&node.stub).beside(&other.stub), WATCHDOG);
     let mut daemon = Daemon::start(&setup);
     daemon.wait_height(3);
-    std::fs::remove_file(node.stub.cookie_file()).unwrap();
-    make_fifo(&node.stub.cookie_file());
+    let holder = lease(&node.stub.cookie_file());
     node.stub.require("__cookie__:new");
     manager.wait_told("STATUS=ailing: the follower of btc is silent", PATIENCE);
     manager.wait_silence(WATCHDOG * 2, PATIENCE);
@@ -167,6 +193,7 @@ fn a_follower_that_hangs_gives_no_sign_of_life_and_a_stop_is_over_in_time() {
     daemon.wait_height_of("other", 2);
     daemon.stop();
     assert!(manager.told().contains(&"STOPPING=1".to_owned()));
+    drop(holder);
 }
 
 /// A file that somebody else has locked is waited for: our writer answers, with "busy".
