@@ -305,7 +305,8 @@ impl<S: ChainSource> Follower<S> {
             ForkStep::TooDeep => Err(Trouble::Stuck {
                 state: ChainState::ReorgTooDeep,
                 reason: format!(
-                    "no common ancestor in the last {} blocks below height {}; look with \
+                    "no common ancestor in the last {} blocks below height {}, as far as they are held in a \
+                     row; look with \
                      `creditd chain status`, \
                      then `creditd chain accept-reorg`",
                     self.terms.reorg_window, tip.height
@@ -338,16 +339,21 @@ impl<S: ChainSource> Follower<S> {
         Ok(at)
     }
 
-    /// The highest height of the window at which the node's active chain has our hash.
+    /// The highest height of the window at which the node's active chain has our hash. A block can be undone
+    /// only where the header below it is held, so the search ends at the first gap: below what an older,
+    /// smaller window kept, or below a height that was gone back to, the real fork may lie between two headers.
     async fn fork_height(&self, tip: &HeldHeader) -> Result<Option<u64>, Trouble> {
         let (key, lowest) = (self.key, tip.height.saturating_sub(self.terms.reorg_window));
         let ours = self.store.read(move |tx| tx.hashes_down_to(key, lowest)).await?;
         let span = usize::try_from(tip.height - lowest + 1).unwrap_or(usize::MAX);
         let theirs = self.source.hashes(lowest, span).await?;
-        let same = |(height, hash): &&(u64, _)| {
+        let in_a_row = (lowest..=tip.height).rev().zip(&ours);
+        let mut in_a_row = in_a_row.take_while(|(height, (held, _))| height == held);
+        let same = |height: u64, hash| {
             usize::try_from(height - lowest).is_ok_and(|place| theirs.get(place) == Some(hash))
         };
-        Ok(ours.iter().find(same).map(|(height, _)| *height))
+        let fork = in_a_row.find(|(height, (_, hash))| same(*height, hash));
+        Ok(fork.map(|(height, _)| height))
     }
 
     /// Credits what became due without a new tip: a released hold, a ceiling that was lifted.

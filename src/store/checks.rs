@@ -238,13 +238,14 @@ impl ReadTx<'_> {
             }
         }
         for chain in self.chains()? {
-            // Below the point that an operator went back to, headers were forgotten already.
-            let anchor = one::<Option<i64>>(
+            // Below the point that an operator went back to last, headers were forgotten already.
+            let anchor = one::<i64>(
                 self.conn(),
-                "SELECT max(fork_height) FROM reanchors WHERE chain = ?1 AND state = 'done'",
+                "SELECT fork_height FROM reanchors WHERE chain = ?1 AND state = 'done' \
+                 ORDER BY id DESC LIMIT 1",
                 [chain.key.0],
             )?;
-            let anchor = anchor.flatten().map(uint).transpose()?.unwrap_or_default();
+            let anchor = anchor.map(uint).transpose()?.unwrap_or_default();
             let floor = chain.cursor.map_or(0, |tip| {
                 let first = chain.start_height.unwrap_or_default().saturating_sub(1);
                 tip.height.saturating_sub(reorg_window).max(first).max(anchor)

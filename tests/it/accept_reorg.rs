@@ -286,3 +286,89 @@ fn a_word_that_is_changed_while_it_is_worked_off_is_not_lost() {
         rig.compare();
     });
 }
+
+/// The window is raised, and the next reorg forks where headers were forgotten under the old one: the fork is
+/// not the next header below that happens to be kept (every 144th). Halt, and the operator's word leads on.
+#[test]
+fn a_reorg_below_what_is_held_in_a_row_halts_under_a_raised_window() {
+    in_simulation(async {
+        let mut rig = Rig::new().await;
+        let to = rig.watch(1).await;
+        let early = rig.pay(&to, 1);
+        rig.extend(143);
+        rig.mine(&[&early]);
+        let fork = rig.extend(16);
+        let late = rig.pay(&to, 2);
+        rig.mine(&[&late]);
+        rig.extend(39);
+        rig.settle().await;
+        rig.settings.terms.reorg_window = 100;
+        rig.reopen().await;
+        let ours = rig.extend(1);
+        rig.settle().await;
+        assert_eq!(rig.tables.journal(&late.outpoint(0)), ["credit"]);
+        rig.go_to(rig.extend_on(fork, 60));
+        rig.evict(&late);
+        rig.rounds(5).await;
+        assert!(rig.state().starts_with("reorg_too_deep"), "{}", rig.state());
+        assert_eq!(rig.cursor(), Some(ours));
+        let key = rig.key;
+        rig.write(move |tx| tx.ask_reanchor(key, 144, "it is right"))
+            .await;
+        rig.settle().await;
+        assert_eq!(rig.state(), "following");
+        assert_eq!(rig.tables.journal(&early.outpoint(0)), ["credit"]);
+        assert_eq!(
+            rig.tables.journal(&late.outpoint(0)),
+            ["credit", "reversal:orphaned"]
+        );
+        rig.compare();
+        // What was followed under the larger window can be undone.
+        rig.extend(30);
+        rig.settle().await;
+        rig.go_to(rig.extend_on(fork, 100));
+        rig.settle().await;
+        assert_eq!(rig.state(), "following");
+        rig.compare();
+    });
+}
+
+/// An operator's word took us back to a height that is held alone, and then the chain is left below it: at a
+/// block that is held because it paid us, under which the one between is not held.
+#[test]
+fn a_reorg_below_a_height_that_was_gone_back_to_halts_again() {
+    in_simulation(async {
+        let mut rig = Rig::new().await;
+        let to = rig.watch(1).await;
+        rig.extend(138);
+        let pay = rig.pay(&to, 1);
+        rig.mine(&[&pay]);
+        let fork = rig.extend(2);
+        let sparse = rig.extend(3);
+        rig.extend(40);
+        rig.settle().await;
+        rig.go_to(rig.extend_on(sparse, 50));
+        rig.rounds(3).await;
+        assert!(rig.state().starts_with("reorg_too_deep"), "{}", rig.state());
+        let key = rig.key;
+        rig.write(move |tx| tx.ask_reanchor(key, 144, "it is right"))
+            .await;
+        // They have but one block above it now.
+        let next = rig.extend_on(sparse, 1);
+        {
+            let mut world = rig.chain.world();
+            let World { tree, nodes, .. } = &mut *world;
+            nodes.iter_mut().for_each(|node| node.restore(tree, next));
+        }
+        rig.settle().await;
+        rig.go_to(rig.extend_on(fork, 60));
+        rig.rounds(5).await;
+        assert!(rig.state().starts_with("reorg_too_deep"), "{}", rig.state());
+        assert_eq!(rig.cursor(), Some(next));
+        rig.write(move |tx| tx.ask_reanchor(key, 139, "once more")).await;
+        rig.settle().await;
+        assert_eq!(rig.state(), "following");
+        assert_eq!(rig.tables.journal(&pay.outpoint(0)), ["credit"]);
+        rig.compare();
+    });
+}

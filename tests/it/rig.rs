@@ -58,6 +58,8 @@ pub struct Rig {
     ledger: LedgerSnapshot,
     /// What SQLite counted when everything was last checked.
     checked: Option<i64>,
+    /// The smallest reorg window that the chain was followed with.
+    window_min: u64,
     path: PathBuf,
     _folder: tempfile::TempDir,
 }
@@ -87,6 +89,7 @@ impl Rig {
         let reader = Database::open(&path, OpenMode::ReadOnly).unwrap();
         let ledger = reader.read(|tx| tx.ledger_snapshot()).unwrap();
         Rig {
+            window_min: settings.terms.reorg_window,
             chain,
             clock,
             settings,
@@ -362,6 +365,7 @@ impl Rig {
 
     pub async fn reopen(&mut self) {
         drop(self.running.take());
+        self.window_min = self.window_min.min(self.settings.terms.reorg_window);
         self.running = Some(open(&self.path, &self.chain, self.clock, &self.settings).await);
         self.check();
     }
@@ -373,7 +377,7 @@ impl Rig {
         if self.checked.replace(version) == Some(version) {
             return;
         }
-        let window = self.settings.terms.reorg_window;
+        let window = self.window_min;
         let (violations, ledger) = self
             .reader
             .read(|tx| Ok((tx.violations(window)?, tx.ledger_snapshot()?)))
