@@ -341,7 +341,8 @@ impl<S: ChainSource> Follower<S> {
 
     /// The highest height of the window at which the node's active chain has our hash. A block can be undone
     /// only where the header below it is held, so the search ends at the first gap: below what an older,
-    /// smaller window kept, or below a height that was gone back to, the real fork may lie between two headers.
+    /// smaller window kept, or below a height that was gone back to, the real fork may lie between two
+    /// headers.
     async fn fork_height(&self, tip: &HeldHeader) -> Result<Option<u64>, Trouble> {
         let (key, lowest) = (self.key, tip.height.saturating_sub(self.terms.reorg_window));
         let ours = self.store.read(move |tx| tx.hashes_down_to(key, lowest)).await?;

@@ -1,7 +1,7 @@
 //! Reorgs deeper than what we hold, and the operator's word about them.
 
 use crate::rig::{Rig, in_simulation};
-use crate::scripted::{Hook, World};
+use crate::scripted::{Coinbase, Hook, World};
 use creditd::follow::Start;
 use creditd::rules::BlockHash;
 
@@ -369,6 +369,66 @@ fn a_reorg_below_a_height_that_was_gone_back_to_halts_again() {
         rig.settle().await;
         assert_eq!(rig.state(), "following");
         assert_eq!(rig.tables.journal(&pay.outpoint(0)), ["credit"]);
+        rig.compare();
+    });
+}
+
+/// A better branch that is not better within the blocks of one reorg: its blocks are lighter than ours. The
+/// chain is behind for good, and the operator's word leads on.
+#[test]
+fn a_branch_that_is_better_only_after_many_blocks_is_taken_on_the_operators_word() {
+    in_simulation(async {
+        let mut rig = Rig::new().await;
+        let to = rig.watch(1).await;
+        let fork = rig.extend(3);
+        let pay = rig.pay(&to, 5);
+        rig.mine(&[&pay]);
+        let ours = rig.extend(9);
+        rig.settle().await;
+        // Ours: ten blocks of work 10; theirs: 120 of work 1.
+        let theirs = (0..120).fold(fork, |tip, _| {
+            let mut world = rig.chain.world();
+            world.tree.mine_with(tip, vec![], Coinbase::Plain, 1)
+        });
+        rig.go_to(theirs);
+        rig.rounds(10).await;
+        assert!(rig.state().starts_with("behind"), "{}", rig.state());
+        assert_eq!(rig.cursor(), Some(ours));
+        let key = rig.key;
+        rig.write(move |tx| tx.ask_reanchor(key, 3, "they are many"))
+            .await;
+        rig.settle().await;
+        assert_eq!((rig.state().as_str(), waiting(&rig)), ("following", 0));
+        assert_eq!(rig.cursor(), Some(theirs));
+        assert_eq!(
+            rig.tables.journal(&pay.outpoint(0)),
+            ["credit", "reversal:orphaned"]
+        );
+        rig.compare();
+    });
+}
+
+/// A branch that was left for an equal one is not gone back to by itself before it is better; on the
+/// operator's word it is.
+#[test]
+fn an_equal_branch_that_was_left_is_taken_on_the_operators_word() {
+    in_simulation(async {
+        let mut rig = Rig::new().await;
+        let fork = rig.extend(3);
+        let (one, other) = (rig.extend_on(fork, 2), rig.extend_on(fork, 2));
+        rig.go_to(one);
+        rig.settle().await;
+        rig.go_to(other);
+        rig.settle().await;
+        rig.go_to(one);
+        rig.rounds(10).await;
+        assert!(rig.state().starts_with("behind"), "{}", rig.state());
+        assert_eq!(rig.cursor(), Some(other));
+        let key = rig.key;
+        rig.write(move |tx| tx.ask_reanchor(key, 3, "it is right")).await;
+        rig.settle().await;
+        assert_eq!((rig.state().as_str(), waiting(&rig)), ("following", 0));
+        assert_eq!(rig.cursor(), Some(one));
         rig.compare();
     });
 }
