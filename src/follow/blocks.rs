@@ -88,6 +88,20 @@ impl<S: ChainSource> Follower<S> {
             fork.ok_or_else(|| StoreError::Contradiction(format!("no header at fork point {fork_height}")))?;
         let most = usize::try_from(self.terms.reorg_window + REORG_EXTRA).unwrap_or(usize::MAX);
         let hashes = self.source.hashes(fork_height + 1, most).await?;
+        let not_better = || Trouble::Stuck {
+            state: ChainState::Behind,
+            reason: format!(
+                "the branch from height {fork_height} is better only after {most} blocks or has gone"
+            ),
+        };
+        // Asked first: such a branch may stay for long, and its blocks are not fetched at each look for
+        // nothing.
+        if let Some(last) = hashes.last()
+            && let Some(last) = self.source.header(*last).await?
+            && last.held.chainwork < tip.chainwork
+        {
+            return Err(not_better());
+        }
         let mut blocks = Vec::new();
         let mut last = fork;
         for hash in hashes {
@@ -102,13 +116,7 @@ impl<S: ChainSource> Follower<S> {
         if last.chainwork < tip.chainwork
             || (last.chainwork == tip.chainwork && last.header.hash != node.hash)
         {
-            let reason = format!(
-                "the branch from height {fork_height} is better only after {most} blocks or has gone"
-            );
-            return Err(Trouble::Stuck {
-                state: ChainState::Behind,
-                reason,
-            });
+            return Err(not_better());
         }
         let (alias, depth) = (&self.settings.chain.alias, tip.height - fork_height);
         tracing::warn!(

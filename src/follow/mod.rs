@@ -13,7 +13,7 @@ use crate::clock::{Clock, millis};
 use crate::index::Index;
 use crate::pulse::Pulse;
 use crate::rules::chain_state::ChainState;
-use crate::rules::fork::{Comparison, EqualBranches, ForkStep, OurTipAtNode, compare};
+use crate::rules::fork::{Comparison, EqualBranches, ForkStep, OurTipAtNode};
 use crate::rules::{HeldHeader, MempoolList};
 use crate::store::{ChainKey, ListApplied, Listing, NewChain, Store, StoreError, Terms};
 use std::sync::Arc;
@@ -223,10 +223,9 @@ impl<S: ChainSource> Follower<S> {
         let tip = row
             .cursor
             .ok_or_else(|| StoreError::Contradiction("an anchored chain without cursor".into()))?;
-        if self.reanchor(&tip, &node).await? {
-            return Ok((node, Next::AtOnce));
-        }
-        if self.follow_tip(&tip, &node).await? {
+        let step = self.equals.judge(&self.comparison(&tip, &node).await?);
+        let followed = self.follow_tip(step, &tip, &node).await;
+        if self.reanchor(step, &followed).await? || followed? {
             return Ok((node, Next::AtOnce));
         }
         self.credit_waiting(&tip, &node).await?;
@@ -239,8 +238,9 @@ impl<S: ChainSource> Follower<S> {
         Ok((node, next))
     }
 
-    /// Works off a re-anchoring that an operator asked for, once the node serves our hash there.
-    async fn reanchor(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<bool, Trouble> {
+    /// Works off a re-anchoring that an operator asked for, once the node serves our hash there. `followed`
+    /// is what came of `step`: where we can go along with the node without anybody's word, the word is void.
+    async fn reanchor(&mut self, step: ForkStep, followed: &Result<bool, Trouble>) -> Result<bool, Trouble> {
         let key = self.key;
         let Some(asked) = self.store.read(move |tx| tx.asked_reanchor(key)).await? else {
             return Ok(false);
@@ -252,11 +252,12 @@ impl<S: ChainSource> Follower<S> {
         let why = if ours.is_none_or(|ours| ours.header.hash != asked.fork_hash) {
             Some("our chain has left that block by itself")
         } else {
-            match compare(&self.comparison(tip, node).await?) {
-                ForkStep::AtTip | ForkStep::Extend => Some("the node is on our branch"),
-                ForkStep::Reorg { .. } => Some("the node's branch leaves ours within the window"),
-                ForkStep::Behind => return Ok(false),
-                ForkStep::TooDeep | ForkStep::BehindOnOtherBranch => None,
+            match (step, followed) {
+                (ForkStep::AtTip | ForkStep::Extend, _) => Some("the node is on our branch"),
+                (ForkStep::Reorg { .. }, Ok(_)) => Some("the node's branch left ours within the window"),
+                (ForkStep::Reorg { .. }, Err(Trouble::Stuck { .. })) => None,
+                (ForkStep::Reorg { .. }, Err(_)) | (ForkStep::Behind, _) => return Ok(false),
+                (ForkStep::TooDeep | ForkStep::BehindOnOtherBranch, _) => None,
             }
         };
         if let Some(why) = why {
@@ -282,15 +283,19 @@ impl<S: ChainSource> Follower<S> {
     }
 
     /// Brings our tip to the node's, as far as one round goes. True when there may be more.
-    async fn follow_tip(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<bool, Trouble> {
-        let at = self.comparison(tip, node).await?;
+    async fn follow_tip(
+        &mut self,
+        step: ForkStep,
+        tip: &HeldHeader,
+        node: &NodeTip,
+    ) -> Result<bool, Trouble> {
         let behind = |reason: String| {
             Err(Trouble::Stuck {
                 state: ChainState::Behind,
                 reason,
             })
         };
-        match self.equals.judge(&at) {
+        match step {
             ForkStep::AtTip => Ok(false),
             ForkStep::Extend => self.catch_up(tip, node).await,
             ForkStep::Reorg { fork_height } => self.reorg(tip, node, fork_height).await,
