@@ -423,7 +423,8 @@ CREATE TABLE attempts (
 ) STRICT, WITHOUT ROWID;
 
 -- Counts for the metrics, kept by the triggers below (and for 'reorgs' by the step that disconnects), so that
--- a scrape reads a few rows instead of whole tables. No decision is taken by them.
+-- a scrape reads a few rows instead of whole tables. No decision is taken by them, and one that drifted must
+-- stop no payment: there is no CHECK, and no count leaves the range of an integer.
 CREATE TABLE tallies (
     -- 'deposits', 'journal', 'duplicates', 'reorgs', 'deliveries' or 'attempts'
     subject TEXT NOT NULL,
@@ -431,43 +432,45 @@ CREATE TABLE tallies (
     chain   INTEGER NOT NULL,
     -- the state, the journal entry's kind, the depth of the reorg, the outcome
     kind    TEXT NOT NULL,
-    count   INTEGER NOT NULL CHECK (count >= 0),
+    count   INTEGER NOT NULL,
     PRIMARY KEY (subject, chain, kind)
 ) STRICT, WITHOUT ROWID;
 CREATE TRIGGER deposits_tally_new AFTER INSERT ON deposits
 BEGIN
     INSERT INTO tallies (subject, chain, kind, count) VALUES ('deposits', NEW.chain, NEW.state, 1)
-    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = count + 1;
+    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = min(count, 9223372036854775806) + 1;
 END;
 CREATE TRIGGER deposits_tally_move AFTER UPDATE OF state ON deposits WHEN NEW.state <> OLD.state
 BEGIN
-    UPDATE tallies SET count = count - 1
+    UPDATE tallies SET count = max(0, count - 1)
     WHERE subject = 'deposits' AND chain = OLD.chain AND kind = OLD.state;
     INSERT INTO tallies (subject, chain, kind, count) VALUES ('deposits', NEW.chain, NEW.state, 1)
-    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = count + 1;
+    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = min(count, 9223372036854775806) + 1;
 END;
 CREATE TRIGGER journal_tally AFTER INSERT ON journal
 BEGIN
     INSERT INTO tallies (subject, chain, kind, count)
     SELECT 'journal', chain, NEW.kind, 1 FROM credits WHERE id = NEW.credit
-    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = count + 1;
+    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = min(count, 9223372036854775806) + 1;
 END;
 CREATE TRIGGER duplicates_tally AFTER UPDATE OF duplicates ON outputs WHEN NEW.duplicates > OLD.duplicates
 BEGIN
     INSERT INTO tallies (subject, chain, kind, count)
     SELECT 'duplicates', chain, '', NEW.duplicates - OLD.duplicates FROM txs WHERE id = NEW.tx
-    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = count + excluded.count;
+    ON CONFLICT (subject, chain, kind) DO UPDATE
+    SET count = min(count, 9223372036854775807 - excluded.count) + excluded.count;
 END;
 CREATE TRIGGER deliveries_tally_new AFTER INSERT ON deliveries
 BEGIN
     INSERT INTO tallies (subject, chain, kind, count) VALUES ('deliveries', 0, NEW.state, 1)
-    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = count + 1;
+    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = min(count, 9223372036854775806) + 1;
 END;
 CREATE TRIGGER deliveries_tally_move AFTER UPDATE OF state ON deliveries WHEN NEW.state <> OLD.state
 BEGIN
-    UPDATE tallies SET count = count - 1 WHERE subject = 'deliveries' AND chain = 0 AND kind = OLD.state;
+    UPDATE tallies SET count = max(0, count - 1)
+    WHERE subject = 'deliveries' AND chain = 0 AND kind = OLD.state;
     INSERT INTO tallies (subject, chain, kind, count) VALUES ('deliveries', 0, NEW.state, 1)
-    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = count + 1;
+    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = min(count, 9223372036854775806) + 1;
 END;
 CREATE TRIGGER attempts_tally AFTER INSERT ON attempts
 BEGIN
@@ -475,5 +478,5 @@ BEGIN
     VALUES ('attempts', 0, CASE WHEN NEW.status IS NULL THEN 'unanswered'
                                 WHEN NEW.status BETWEEN 200 AND 299 THEN 'delivered'
                                 ELSE 'refused' END, 1)
-    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = count + 1;
+    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = min(count, 9223372036854775806) + 1;
 END;

@@ -166,7 +166,8 @@ impl WriteTx<'_> {
         self.conn()
             .prepare_cached(
                 "INSERT INTO tallies (subject, chain, kind, count) VALUES ('reorgs', ?1, ?2, 1) \
-                 ON CONFLICT (subject, chain, kind) DO UPDATE SET count = count + 1",
+                 ON CONFLICT (subject, chain, kind) DO UPDATE SET count = min(count, 9223372036854775806) + \
+                 1",
             )?
             .execute(params![chain.0, int(depth)?.to_string()])?;
         Ok(())

@@ -225,6 +225,36 @@ fn a_write_that_fails_anywhere_in_the_step_that_credits_undoes_all_of_it() {
     assert_eq!(everything(&database), after);
 }
 
+/// The tallies are for metrics alone: one that drifted, by whatever fault, stops no credit.
+#[test]
+fn a_tally_that_drifted_stops_no_credit() {
+    for drift in [
+        "UPDATE tallies SET count = 0",
+        "DELETE FROM tallies",
+        "UPDATE tallies SET count = 9223372036854775807",
+    ] {
+        let (_scratch, mut database) = Scratch::new();
+        let (chain, from) = database.write(1, prepare).unwrap();
+        let mut tip = from;
+        for block in [block(2, vec![payment()]), block(3, Vec::new())] {
+            database.conn.execute_batch(drift).unwrap();
+            let step = Advance {
+                chain,
+                from: tip,
+                fork_height: None,
+                blocks: vec![block],
+                credit_ceiling: None,
+            };
+            match database.write(2, |tx| tx.advance(&step, &terms())).unwrap() {
+                Advanced::Done { tip: next, .. } => tip = next,
+                Advanced::RulesChanged => panic!("no rule was added"),
+            }
+        }
+        assert_eq!(count(&database, "credits"), 1, "{drift}");
+        assert_eq!(count(&database, "tallies WHERE count < 0"), 0, "{drift}");
+    }
+}
+
 /// A fault at each place that a statement can write to, in each way that SQLite can fail it.
 fn plants(database: &Database) -> Vec<(String, String)> {
     let mut plants = Vec::new();
