@@ -96,8 +96,6 @@ CREATE TABLE addresses (
     UNIQUE (chain, script)
 ) STRICT;
 CREATE INDEX addresses_by_version ON addresses (chain, version);
--- a reorg asks for the few rules that began inside it
-CREATE INDEX addresses_by_from_height ON addresses (chain, from_height);
 CREATE INDEX addresses_by_merchant ON addresses (merchant);
 
 -- A stored transaction: it has an output of ours, or is an unconfirmed ancestor of one that has.
