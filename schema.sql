@@ -306,7 +306,9 @@ CREATE TABLE rescans (
     last_hash   BLOB CHECK (length(last_hash) = 32),
     -- everything below is applied
     applied_to  INTEGER NOT NULL,
-    state       TEXT NOT NULL CHECK (state IN ('running', 'done')),
+    -- NOT NULL = the blocks that wait are proven to be ours: the chainwork below the lowest of them
+    base_work   BLOB CHECK (length(base_work) = 32),
+    state       TEXT NOT NULL CHECK (state IN ('running', 'done', 'cancelled')),
     reason      TEXT NOT NULL,
     asked_at    INTEGER NOT NULL,
     done_at     INTEGER,
@@ -316,7 +318,8 @@ CREATE TABLE rescans (
 ) STRICT;
 CREATE INDEX rescans_running ON rescans (chain) WHERE state = 'running';
 
--- Blocks that a rescan has read and not yet proven linked to a header that we hold.
+-- Blocks that a rescan has read and not yet applied: until a header that we hold proves that they are linked
+-- to our chain, and then until their turn comes.
 CREATE TABLE rescan_blocks (
     rescan     INTEGER NOT NULL REFERENCES rescans (id),
     height     INTEGER NOT NULL,

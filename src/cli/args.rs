@@ -133,7 +133,12 @@ A watched address counts from the block after it was added. To find older paymen
 with --backfill:
 
   creditd rescan --from 840000 --backfill bc1q... --reason 'moved from the old shop'
-  creditd rescan --from 840000 --backfill bc1q... --reason 'moved from the old shop' --apply")]
+  creditd rescan --from 840000 --backfill bc1q... --reason 'moved from the old shop' --apply
+
+A rescan of blocks that the node does not have waits for them; others have their turn meanwhile.
+--cancel ends one, and what it has found stays found:
+
+  creditd rescan --cancel 3 --reason 'no node has those blocks' --apply")]
     Rescan(Rescan),
 
     /// Copy the database while the daemon runs
@@ -327,8 +332,12 @@ pub struct AcceptReorg {
 #[derive(Debug, Args)]
 pub struct Rescan {
     /// The first height to read
-    #[arg(long, value_name = "HEIGHT", value_parser = clap::value_parser!(u64).range(..=HEIGHT_MAX))]
-    pub from: u64,
+    #[arg(long, value_name = "HEIGHT", value_parser = clap::value_parser!(u64).range(..=HEIGHT_MAX),
+          required_unless_present = "cancel")]
+    pub from: Option<u64>,
+    /// End this rescan instead (its number is in `creditd chain status`)
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["from", "backfill"])]
+    pub cancel: Option<i64>,
     /// Let this address (or `all`) count from there on
     #[arg(long, value_name = "ADDRESS|all")]
     pub backfill: Option<String>,

@@ -35,6 +35,7 @@ struct StatusJson {
 
 #[derive(Serialize)]
 struct RescanJson {
+    id: i64,
     from_height: u64,
     next_height: u64,
     found: u64,
@@ -113,7 +114,8 @@ fn print(out: &mut Out, chains: &[StatusJson]) -> anyhow::Result<Outcome> {
         for rescan in &chain.rescans {
             let (from, next, found) = (rescan.from_height, rescan.next_height, rescan.found);
             out.line(format!(
-                "{alias}: rescan from {from}, now at {next}, {found} outputs found"
+                "{alias}: rescan {} from {from}, now at {next}, {found} outputs found",
+                rescan.id
             ))?;
         }
     }
@@ -159,6 +161,7 @@ fn overrule(chain: &mut StatusJson) {
 
 fn rescan_json(rescan: Rescan) -> RescanJson {
     RescanJson {
+        id: rescan.id,
         from_height: rescan.from_height,
         next_height: rescan.next_height,
         found: rescan.found,

@@ -62,8 +62,12 @@ pub(super) fn release(out: &mut Out, config: &Config, args: &DepositRepair) -> a
 
 /// Asks for old blocks to be read again.
 pub(super) fn rescan(out: &mut Out, config: &Config, args: &Rescan) -> anyhow::Result<Outcome> {
-    let (from, repair) = (args.from, &args.repair);
+    let repair = &args.repair;
     let chain = open::chosen(config, &args.chain)?;
+    let from = match (args.cancel, args.from) {
+        (Some(id), _) => return cancel_rescan(out, config, chain, id, repair),
+        (None, from) => from.unwrap_or_default(),
+    };
     let backfill = read_backfill(chain, args.backfill.as_deref())?;
     let (key, lowered) = {
         let database = open::reader(config)?;
@@ -85,6 +89,38 @@ pub(super) fn rescan(out: &mut Out, config: &Config, args: &Rescan) -> anyhow::R
             Ok(known.iter().all(|known| known.id != asked.id))
         })?;
         Ok(is_new || lowered > 0)
+    })
+}
+
+/// Ends a rescan that runs.
+fn cancel_rescan(
+    out: &mut Out,
+    config: &Config,
+    chain: &BitcoinChain,
+    id: i64,
+    repair: &Repair,
+) -> anyhow::Result<Outcome> {
+    let (key, known) = {
+        let database = open::reader(config)?;
+        let key = known_chain(&database, chain)?;
+        (key, database.read(|tx| tx.rescans(key))?)
+    };
+    let Some(rescan) = known.into_iter().find(|rescan| rescan.id == id) else {
+        let next = "`creditd chain status` shows those that run";
+        return Err(Problem::found(format!("{} has no rescan {id}", chain.alias), next).into());
+    };
+    if rescan.state != "running" {
+        let text = format!("rescan {id} is {} already", rescan.state);
+        return nothing(out, "rescan", repair, text);
+    }
+    let (from, applied_to) = (rescan.from_height, rescan.applied_to);
+    let text = format!(
+        "end rescan {id} of {} from height {from}; what it has applied below {applied_to} stays",
+        chain.alias
+    );
+    act(out, "rescan", repair, text, Vec::new(), || {
+        let mut database = open::writer(config)?;
+        Ok(database.write(open::now_ms(), |tx| tx.cancel_rescan(key, id, &repair.reason))?)
     })
 }
 

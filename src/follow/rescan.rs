@@ -4,29 +4,38 @@
 use super::{Follower, Trouble};
 use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::rules::HeldHeader;
-use crate::store::{Rescanned, outpoints_of};
+use crate::store::{Rescan, Rescanned, outpoints_of};
 
 /// A slice ends at this many blocks or this much time, then the tip is looked at again.
 const SLICE_BLOCKS: usize = 64;
 const SLICE_MS: i64 = 100;
 
 impl<S: ChainSource> Follower<S> {
-    /// Reads the next blocks of the oldest running rescan. True while there is more to read. Old blocks that
-    /// the node does not have are no trouble of the chain: its tip goes on, and its reason says what the
-    /// rescan waits for.
+    /// Takes the running rescans on, the oldest first that can go on. True while there is more to do. Old
+    /// blocks that the node does not have are no trouble of the chain: its tip goes on, the next rescan has
+    /// its turn, and the chain's reason says what waits.
     pub(super) async fn rescan_slice(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<bool, Trouble> {
-        let read = self.read_slice(tip, node).await;
-        let (is_more, waits_for) = match read {
-            Ok(is_more) => (is_more, String::new()),
-            Err(Trouble::Source(error @ (SourceError::Pruned { .. } | SourceError::MissingData(_)))) => {
-                (false, format!("a rescan waits: {error}"))
+        let key = self.key;
+        let (mut is_more, mut waits_for) = (false, String::new());
+        for rescan in self.store.read(move |tx| tx.running_rescans(key)).await? {
+            let id = rescan.id;
+            match self.read_slice(rescan, tip, node).await {
+                Ok(went_on) => {
+                    is_more = went_on;
+                    break;
+                }
+                Err(Trouble::Source(error @ (SourceError::Pruned { .. } | SourceError::MissingData(_)))) => {
+                    if waits_for.is_empty() {
+                        waits_for = format!("rescan {id} waits: {error}");
+                    }
+                }
+                Err(other) => return Err(other),
             }
-            Err(other) => return Err(other),
-        };
+        }
         if self.rescan_waits_for != waits_for {
             let alias = &self.settings.chain.alias;
             match waits_for.is_empty() {
-                true => tracing::info!(chain = %alias, "{alias}: the rescan goes on"),
+                true => tracing::info!(chain = %alias, "{alias}: no rescan waits any more"),
                 false => tracing::warn!(chain = %alias, "{alias}: {waits_for}"),
             }
             self.rescan_waits_for = waits_for;
@@ -34,16 +43,21 @@ impl<S: ChainSource> Follower<S> {
         Ok(is_more)
     }
 
-    async fn read_slice(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<bool, Trouble> {
+    async fn read_slice(
+        &mut self,
+        rescan: Rescan,
+        tip: &HeldHeader,
+        node: &NodeTip,
+    ) -> Result<bool, Trouble> {
         let key = self.key;
-        let Some(rescan) = self.store.read(move |tx| tx.running_rescan(key)).await? else {
-            return Ok(false);
+        let left = (tip.height + 1).saturating_sub(rescan.next_height);
+        // What is proven is applied before more is read.
+        let left = if rescan.is_proven { 0 } else { left };
+        let count = usize::try_from(left).unwrap_or(usize::MAX).min(SLICE_BLOCKS);
+        let hashes = match count {
+            0 => Vec::new(),
+            _ => self.source.hashes(rescan.next_height, count).await?,
         };
-        let left = usize::try_from((tip.height + 1).saturating_sub(rescan.next_height)).unwrap_or(usize::MAX);
-        let hashes = self
-            .source
-            .hashes(rescan.next_height, left.min(SLICE_BLOCKS))
-            .await?;
         let started = self.clock.instant();
         let mut blocks = Vec::new();
         for hash in hashes {

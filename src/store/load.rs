@@ -68,7 +68,8 @@ impl ReadTx<'_> {
             });
         }
         let mut statement = self.conn().prepare_cached(
-            "SELECT b.candidates FROM rescan_blocks b JOIN rescans r ON r.id = b.rescan WHERE r.chain = ?1",
+            "SELECT b.candidates FROM rescan_blocks b JOIN rescans r ON r.id = b.rescan WHERE r.chain = ?1 \
+             AND b.candidates <> '[]'",
         )?;
         let mut rows = statement.query([chain.0])?;
         while let Some(row) = rows.next()? {

@@ -36,6 +36,7 @@ pub mod report;
 mod rescan;
 mod shell;
 mod staged;
+mod stretch;
 #[cfg(test)]
 mod tests;
 mod threads;

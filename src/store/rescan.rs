@@ -1,15 +1,14 @@
-//! Rescans: a second cursor beside the tip. Blocks that match are staged until a header that we hold proves
-//! that they are linked to our chain; then they are applied in the transaction that checks it. A second run
-//! changes nothing.
+//! Rescans: a second cursor beside the tip. Blocks are staged until a header that we hold proves that they
+//! are linked to our chain; then they are applied, lowest first, some in each transaction, because below the
+//! first header that we hold a stretch can be as long as the chain. A disconnect below what was read drops
+//! all that is staged, proven or not. A second run changes nothing.
 
 use super::advance::Terms;
 use super::chains::{ChainKey, one};
 use super::codec::{int, uint};
-use super::deposits::Cause;
 use super::staged;
-use super::txs::{Context, Made};
 use super::{ReadTx, StoreError, WriteTx};
-use crate::rules::{BlockHash, CandidateTx, HeldHeader, Outpoint, ScannedBlock, Script};
+use crate::rules::{BlockHash, Outpoint, ScannedBlock, Script};
 use rusqlite::params;
 
 /// A rescan under way or done.
@@ -25,7 +24,9 @@ pub struct Rescan {
     pub last_hash: Option<BlockHash>,
     /// Everything below is applied.
     pub applied_to: u64,
-    /// `running` or `done`.
+    /// True while blocks wait that are proven to be ours: they are applied before more are read.
+    pub is_proven: bool,
+    /// `running`, `done` or `cancelled`.
     pub state: String,
     /// Why it was asked for.
     pub reason: String,
@@ -62,9 +63,8 @@ pub enum Rescanned {
     SteppedBack,
 }
 
-const RESCAN_COLUMNS: &str = "id, from_height, next_height, last_hash, applied_to, state, reason, \
-     asked_at, done_at, \
-     matches, found";
+const RESCAN_COLUMNS: &str = "id, from_height, next_height, last_hash, applied_to, base_work IS NOT NULL, \
+     state, reason, asked_at, done_at, matches, found";
 
 fn rescan_row(row: &rusqlite::Row<'_>) -> Result<Rescan, StoreError> {
     Ok(Rescan {
@@ -73,29 +73,29 @@ fn rescan_row(row: &rusqlite::Row<'_>) -> Result<Rescan, StoreError> {
         next_height: uint(row.get(2)?)?,
         last_hash: row.get(3)?,
         applied_to: uint(row.get(4)?)?,
-        state: row.get(5)?,
-        reason: row.get(6)?,
-        asked_at: row.get(7)?,
-        done_at: row.get(8)?,
-        matches: uint(row.get(9)?)?,
-        found: uint(row.get(10)?)?,
+        is_proven: row.get(5)?,
+        state: row.get(6)?,
+        reason: row.get(7)?,
+        asked_at: row.get(8)?,
+        done_at: row.get(9)?,
+        matches: uint(row.get(10)?)?,
+        found: uint(row.get(11)?)?,
     })
 }
 
 impl ReadTx<'_> {
-    /// The oldest rescan that is not done.
-    pub fn running_rescan(&self, chain: ChainKey) -> Result<Option<Rescan>, StoreError> {
-        let sql = format!(
-            "SELECT {RESCAN_COLUMNS} FROM rescans WHERE chain = ?1 AND state = 'running' ORDER BY id LIMIT 1"
-        );
-        let mut statement = self.conn().prepare_cached(&sql)?;
-        let mut rows = statement.query([chain.0])?;
-        rows.next()?.map(rescan_row).transpose()
+    /// The rescans that are not done, oldest first.
+    pub fn running_rescans(&self, chain: ChainKey) -> Result<Vec<Rescan>, StoreError> {
+        self.rescans_where("WHERE chain = ?1 AND state = 'running' ORDER BY id", chain)
     }
 
     /// All rescans of a chain, newest first.
     pub fn rescans(&self, chain: ChainKey) -> Result<Vec<Rescan>, StoreError> {
-        let sql = format!("SELECT {RESCAN_COLUMNS} FROM rescans WHERE chain = ?1 ORDER BY id DESC");
+        self.rescans_where("WHERE chain = ?1 ORDER BY id DESC", chain)
+    }
+
+    fn rescans_where(&self, filter: &str, chain: ChainKey) -> Result<Vec<Rescan>, StoreError> {
+        let sql = format!("SELECT {RESCAN_COLUMNS} FROM rescans {filter}");
         let mut statement = self.conn().prepare_cached(&sql)?;
         let mut rows = statement.query([chain.0])?;
         let mut rescans = Vec::new();
@@ -207,7 +207,24 @@ impl WriteTx<'_> {
         Ok(lowered > 0)
     }
 
-    /// Takes a rescan on by the blocks that were read from `next_height` on.
+    /// Ends a rescan that runs, with what it has read and not applied. False when it does not run (any more).
+    pub fn cancel_rescan(&mut self, chain: ChainKey, id: i64, reason: &str) -> Result<bool, StoreError> {
+        let now = self.now_ms();
+        let ended = self.conn().execute(
+            "UPDATE rescans SET state = 'cancelled', done_at = ?3, base_work = NULL \
+             WHERE chain = ?1 AND id = ?2 AND state = 'running'",
+            params![chain.0, id, now],
+        )?;
+        if ended == 0 {
+            return Ok(false);
+        }
+        self.conn()
+            .execute("DELETE FROM rescan_blocks WHERE rescan = ?1", [id])?;
+        self.audit_operator(chain, "rescan", &format!("rescan {id} cancelled: {reason}"))?;
+        Ok(true)
+    }
+
+    /// Takes a rescan on by the blocks that were read from `next_height` on; none while it is proven.
     pub fn rescan_step(
         &mut self,
         chain: ChainKey,
@@ -216,12 +233,13 @@ impl WriteTx<'_> {
         credit_ceiling: Option<u64>,
         terms: &Terms,
     ) -> Result<Rescanned, StoreError> {
-        let now = self.running_rescan(chain)?;
+        let running = self.running_rescans(chain)?.into_iter();
+        let now = running.into_iter().find(|rescan| rescan.id == was.id);
         let tip = self.chain_by_key(chain)?.cursor;
         let (Some(rescan), Some(tip)) = (now, tip) else {
             return Ok(Rescanned::Done);
         };
-        if (rescan.id, rescan.next_height, rescan.last_hash) != (was.id, was.next_height, was.last_hash) {
+        if (rescan.next_height, rescan.last_hash) != (was.next_height, was.last_hash) {
             // A disconnect has stepped it back while these blocks were read.
             return Ok(Rescanned::SteppedBack);
         }
@@ -229,9 +247,10 @@ impl WriteTx<'_> {
             return Ok(Rescanned::SteppedBack);
         }
         let at = self.context(chain)?;
+        let mut is_applied = self.apply_proven(&at, rescan.id, terms)?;
         let (mut height, mut last) = (rescan.next_height, rescan.last_hash);
         for block in blocks {
-            if height > tip.height {
+            if height > tip.height || !is_applied {
                 break;
             }
             let held = self.header_at(chain, height)?;
@@ -242,37 +261,27 @@ impl WriteTx<'_> {
             }
             self.stage(&rescan, height, block)?;
             if let Some(held) = held {
-                self.apply_staged(&at, &rescan, &held, terms)?;
+                self.prove(rescan.id, &held)?;
+                is_applied = self.apply_proven(&at, rescan.id, terms)?;
             }
             (height, last) = (height + 1, Some(block.header.hash));
         }
         self.credit_due(chain, &tip, credit_ceiling)?;
-        self.finish_step(&rescan, height, last, &tip)
-    }
-
-    fn finish_step(
-        &mut self,
-        rescan: &Rescan,
-        next: u64,
-        last: Option<BlockHash>,
-        tip: &HeldHeader,
-    ) -> Result<Rescanned, StoreError> {
-        let is_done = next > tip.height;
+        let is_done = height > tip.height && is_applied;
         let done_at = is_done.then(|| self.now_ms());
         self.conn().execute(
             "UPDATE rescans SET next_height = ?2, last_hash = ?3, state = ?4, done_at = ?5 WHERE id = ?1",
             params![
                 rescan.id,
-                int(next)?,
+                int(height)?,
                 last,
                 if is_done { "done" } else { "running" },
                 done_at
             ],
         )?;
-        Ok(if is_done {
-            Rescanned::Done
-        } else {
-            Rescanned::Going
+        Ok(match is_done {
+            true => Rescanned::Done,
+            false => Rescanned::Going,
         })
     }
 
@@ -289,7 +298,8 @@ impl WriteTx<'_> {
         self.conn()
             .prepare_cached(
                 "UPDATE rescans SET next_height = min(applied_to, ?2), applied_to = min(applied_to, ?2), \
-                 last_hash = NULL WHERE chain = ?1 AND state = 'running' AND next_height > ?2",
+                 last_hash = NULL, base_work = NULL \
+                 WHERE chain = ?1 AND state = 'running' AND next_height > ?2",
             )?
             .execute(params![chain.0, height])?;
         Ok(())
@@ -314,153 +324,6 @@ impl WriteTx<'_> {
                 header.work,
                 staged::encode(&block.txs)?
             ])?;
-        Ok(())
-    }
-
-    /// Applies a stretch of staged blocks that ends in a block whose header we hold: it is linked to our
-    /// chain, so every block of it is.
-    fn apply_staged(
-        &mut self,
-        at: &Context,
-        rescan: &Rescan,
-        proven: &HeldHeader,
-        terms: &Terms,
-    ) -> Result<(), StoreError> {
-        let stretch = self.staged_stretch(rescan, proven)?;
-        let (mut matches, mut found) = (0, 0);
-        for (held, txs) in &stretch {
-            if !txs.is_empty() {
-                self.hold_header(at.chain, held)?;
-                matches += txs.len() as u64;
-                found += self.apply_old_block(at, held, txs, terms)?;
-            }
-        }
-        for (held, _) in &stretch {
-            let due = "SELECT 1 FROM deposits WHERE chain = ?1 AND due_height = ?2 LIMIT 1";
-            if one::<i64>(self.conn(), due, params![at.chain.0, int(held.height)?])?.is_some() {
-                self.hold_header(at.chain, held)?;
-            }
-        }
-        self.conn()
-            .execute("DELETE FROM rescan_blocks WHERE rescan = ?1", [rescan.id])?;
-        self.conn()
-            .prepare_cached(
-                "UPDATE rescans SET applied_to = ?2, matches = matches + ?3, found = found + ?4 \
-                 WHERE id = ?1",
-            )?
-            .execute(params![
-                rescan.id,
-                int(proven.height + 1)?,
-                int(matches)?,
-                int(found)?
-            ])?;
-        Ok(())
-    }
-
-    /// The staged blocks with their place: chainwork is counted down from the proven header.
-    fn staged_stretch(
-        &self,
-        rescan: &Rescan,
-        proven: &HeldHeader,
-    ) -> Result<Vec<(HeldHeader, Vec<CandidateTx>)>, StoreError> {
-        let mut statement = self.conn().prepare_cached(
-            "SELECT height, hash, parent, time_secs, bits, work, candidates FROM rescan_blocks \
-             WHERE rescan = ?1 ORDER BY height DESC",
-        )?;
-        let mut rows = statement.query([rescan.id])?;
-        let mut chainwork = proven.chainwork;
-        let mut stretch = Vec::new();
-        while let Some(row) = rows.next()? {
-            let header = super::chains::bare_header(row, 1)?;
-            let held = HeldHeader {
-                height: uint(row.get(0)?)?,
-                header,
-                chainwork,
-            };
-            let below = chainwork.checked_sub(header.work);
-            chainwork =
-                below.ok_or_else(|| StoreError::Contradiction("less work than one header's".into()))?;
-            stretch.push((held, staged::decode(&row.get::<_, String>(6)?)?));
-        }
-        stretch.reverse();
-        Ok(stretch)
-    }
-
-    fn hold_header(&mut self, chain: ChainKey, held: &HeldHeader) -> Result<(), StoreError> {
-        match self.header_at(chain, held.height)? {
-            Some(_) => Ok(()),
-            None => self.insert_header(chain, held),
-        }
-    }
-
-    fn apply_old_block(
-        &mut self,
-        at: &Context,
-        held: &HeldHeader,
-        txs: &[CandidateTx],
-        terms: &Terms,
-    ) -> Result<u64, StoreError> {
-        let mut fresh: Vec<Made> = Vec::new();
-        let mut found = 0;
-        for candidate in txs {
-            let matched = self.matched(at.chain, candidate, held.height)?;
-            if !matched.is_empty() {
-                let was_here = self.was_included(at.chain, candidate, held.height)?;
-                let recorded = self.record_tx(at, candidate, &matched)?;
-                found += recorded.new_outputs;
-                if was_here {
-                    self.count_duplicates(recorded.tx)?;
-                }
-                if recorded.new_outputs > 0 || !was_here {
-                    self.include_tx(at.chain, recorded.tx, held.height)?;
-                }
-                let is_here = self.included_at(recorded.tx)? == Some(held.height);
-                for mut made in recorded.made.into_iter().filter(|_| is_here) {
-                    match made.hold {
-                        Some(reason) if made.deposit.height == Some(held.height) => {
-                            let words = format!("block {} shows that it spends own coin", held.header.hash);
-                            let cause = Cause::block(held.height, held.header.hash, words);
-                            self.hold_deposit(&mut made.deposit, reason, &cause)?;
-                        }
-                        None if made.deposit.height == Some(held.height) => {}
-                        Some(_) | None => fresh.push(made),
-                    }
-                }
-            }
-            self.note_spends(at.chain, candidate, Some(held.height))?;
-            // Whoever is replaced already was told so when it happened: reading the block again is no news.
-            for loser in self.conflicts_of(at.chain, &candidate.txid, &candidate.inputs)? {
-                if self.replaced_by(loser)?.is_none() {
-                    self.replace(loser, &candidate.txid, Some(held), false)?;
-                }
-            }
-        }
-        if !fresh.is_empty() {
-            self.confirm(held, fresh, terms)?;
-            self.reconsider(at.chain, held.height, terms)?;
-        }
-        Ok(found)
-    }
-
-    fn was_included(
-        &self,
-        chain: ChainKey,
-        candidate: &CandidateTx,
-        height: u64,
-    ) -> Result<bool, StoreError> {
-        let known = one::<i64>(
-            self.conn(),
-            "SELECT 1 FROM txs t JOIN inclusions i ON i.tx = t.id \
-             WHERE t.chain = ?1 AND t.txid = ?2 AND i.height = ?3",
-            params![chain.0, candidate.txid, int(height)?],
-        )?;
-        Ok(known.is_some())
-    }
-
-    fn count_duplicates(&mut self, tx: i64) -> Result<(), StoreError> {
-        self.conn()
-            .prepare_cached("UPDATE outputs SET duplicates = duplicates + 1 WHERE tx = ?1")?
-            .execute([tx])?;
         Ok(())
     }
 }

@@ -72,7 +72,7 @@ fn a_rescan_that_a_pruned_node_cannot_serve_stops_no_payment() {
         rig.rounds(5).await;
         assert_eq!(rig.tables.journal(&pay.outpoint(0)), ["credit"]);
         let state = rig.state();
-        assert!(state.starts_with("following a rescan waits: block"), "{state}");
+        assert!(state.starts_with("following rescan 1 waits: block"), "{state}");
         rig.chain.world().node().faults.pruned_below = None;
         rig.settle().await;
         assert_eq!(rig.state(), "following");

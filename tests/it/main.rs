@@ -46,6 +46,7 @@ mod depths;
 mod full_disk;
 mod harness;
 mod lists;
+mod long_rescans;
 mod mail;
 mod many_endpoints;
 mod mempool_pace;

@@ -316,9 +316,9 @@ impl Rig {
         let settling = async {
             for _ in 0..200 {
                 follower.step().await.unwrap();
-                let row = store.read(move |tx| Ok((tx.chain_by_key(key)?, tx.running_rescan(key)?)));
+                let row = store.read(move |tx| Ok((tx.chain_by_key(key)?, tx.running_rescans(key)?)));
                 let (row, rescan) = row.await.unwrap();
-                if row.cursor.is_some_and(|held| held.header.hash == tip) && rescan.is_none() {
+                if row.cursor.is_some_and(|held| held.header.hash == tip) && rescan.is_empty() {
                     return;
                 }
             }
