@@ -1,5 +1,5 @@
-//! Applying what a rescan has staged, once a header that we hold proves that it is linked to our chain: lowest
-//! first, because a spend is known by the output before it, and some blocks in each transaction.
+//! Applying what a rescan has staged, once a header that we hold proves that it is linked to our chain:
+//! lowest first, because a spend is known by the output before it, and some blocks in each transaction.
 
 use super::advance::Terms;
 use super::chains::{ChainKey, one};

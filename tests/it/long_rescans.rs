@@ -1,4 +1,5 @@
-//! Rescans that reach far below the first header that is held, several at a time, and their end by an operator.
+//! Rescans that reach far below the first header that is held, several at a time, and their end by an
+//! operator.
 
 use crate::rig::{Rig, in_simulation};
 use crate::sample::Sample;
