@@ -8,6 +8,7 @@ use super::{
 };
 use crate::address::Network;
 use crate::egress::{Policy as EgressPolicy, Range};
+use crate::rules::fork::REORG_WINDOW_MAX;
 use crate::rules::policy::{Policy, PolicyError, Tier};
 use crate::rules::{Amount, BlockHash, ChainId};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -184,7 +185,7 @@ fn bitcoin(section: &Section<'_>, folder: &Path) -> Option<BitcoinChain> {
     let poll_ms = section.number("poll_ms", 20..=60_000, 1_000);
     let mempool_ms = section.number("mempool_ms", 20..=600_000, 2_000);
     let evict_after_secs = section.number("evict_after_secs", 1..=2_592_000, 600);
-    let reorg_window = section.number("reorg_window", 6..=2_016, 144);
+    let reorg_window = section.number("reorg_window", 6..=REORG_WINDOW_MAX, 144);
     let tip_age_max = tip_age_max(section, network);
     let symbols = "1 to 12 of A-Z, a-z and 0-9";
     let symbol = section.optional("symbol", symbols, |value| {

@@ -132,6 +132,7 @@ impl<S: ChainSource> Follower<S> {
         let opened = store.write_patiently(move |tx| {
             let row = tx.ensure_chain(&new)?;
             let changed = tx.apply_policy(row.key, &policy)?;
+            tx.forget_below_window(row.key, policy.reorg_window)?;
             Ok((row, changed))
         });
         let (row, changed) = opened.await.map_err(fail)?;

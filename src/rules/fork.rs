@@ -4,6 +4,9 @@
 use super::{BlockHash, Work};
 use std::collections::BTreeSet;
 
+/// The most blocks that a reorg may be allowed to take back.
+pub const REORG_WINDOW_MAX: u64 = 2_016;
+
 /// Our tip and the node's, with what the node says of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Comparison {

@@ -212,7 +212,7 @@ impl WriteTx<'_> {
         }
         self.confirm(&held, made, terms)?;
         if let Some(below) = held.height.checked_sub(terms.reorg_window + 1) {
-            self.forget_header(at.chain, below)?;
+            self.forget_headers(at.chain, below, below)?;
         }
         Ok(held)
     }

@@ -333,6 +333,36 @@ fn a_reorg_below_what_is_held_in_a_row_halts_under_a_raised_window() {
     });
 }
 
+/// The window is lowered: what it does not hold any more is forgotten, but for what is kept for ever.
+#[test]
+fn a_lowered_window_forgets_the_headers_below_it() {
+    in_simulation(async {
+        let mut rig = Rig::with(|settings| settings.terms.reorg_window = 200).await;
+        let to = rig.watch(1).await;
+        let (one, other) = (rig.pay(&to, 1), rig.pay(&to, 2));
+        rig.extend(99);
+        rig.mine(&[&one]);
+        rig.extend(79);
+        rig.mine(&[&other]);
+        rig.extend(20);
+        rig.settle().await;
+        let held = |rig: &Rig, from: i64, to: i64| {
+            let range = format!("SELECT count(*) FROM headers WHERE height BETWEEN {from} AND {to}");
+            rig.tables.count(&range)
+        };
+        assert_eq!(held(&rig, 0, 200), 201);
+        rig.settings.terms.reorg_window = 20;
+        rig.reopen().await;
+        // The start, the payment, the height at which it became due, and the 144th.
+        assert_eq!(held(&rig, 0, 179), 4);
+        assert_eq!(held(&rig, 180, 200), 21);
+        rig.extend(30);
+        rig.settle().await;
+        assert_eq!(held(&rig, 0, 209), 6);
+        rig.compare();
+    });
+}
+
 /// An operator's word took us back to a height that is held alone, and then the chain is left below it: at a
 /// block that is held because it paid us, under which the one between is not held.
 #[test]
