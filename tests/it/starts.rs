@@ -75,7 +75,7 @@ fn spoilers() -> Vec<(&'static str, &'static [&'static str], Spoil)> {
         ),
         (
             "the node's password is in no place",
-            &["credential:nowhere", "next: run it as the service does"],
+            &["credential:nowhere", "next: set CREDENTIALS_DIRECTORY"],
             Box::new(|daemon| {
                 let cookie = std::fs::read_to_string(daemon.config_file()).unwrap();
                 let line = cookie
