@@ -35,6 +35,13 @@ pub struct Settings {
     pub in_flight_max: usize,
 }
 
+impl Settings {
+    /// Longer than an attempt can take (see `send`), so that no attempt outlives its lease.
+    fn lease_ms(&self) -> i64 {
+        millis(self.timeout * 2)
+    }
+}
+
 /// Sends callbacks until it is told to stop, or dropped.
 pub struct Deliverer<D: Dial> {
     store: Store,
@@ -46,6 +53,8 @@ pub struct Deliverer<D: Dial> {
     shares: HashMap<Id, Share>,
     /// The endpoint whose turn was last.
     turn: i64,
+    /// The time at the last look: when it is later than now, the clock has been set back.
+    seen_ms: i64,
     pulse: Pulse,
 }
 
@@ -60,7 +69,13 @@ impl<D: Dial> Deliverer<D> {
         dial: D,
         settings: Settings,
     ) -> Result<Deliverer<D>, StoreError> {
-        store.write_patiently(|tx| tx.return_leases()).await?;
+        let lease_ms = settings.lease_ms();
+        let begin = move |tx: &mut WriteTx<'_>| {
+            tx.return_leases()?;
+            // Nobody knows what the clock showed while nothing ran.
+            tx.clock_was_set_back(lease_ms)
+        };
+        store.write_patiently(begin).await?;
         let dial = Arc::new(dial);
         Ok(Deliverer {
             store,
@@ -70,6 +85,7 @@ impl<D: Dial> Deliverer<D> {
             flying: JoinSet::new(),
             shares: HashMap::new(),
             turn: 0,
+            seen_ms: clock.now_ms(),
             pulse: Pulse::default(),
         })
     }
@@ -131,7 +147,14 @@ impl<D: Dial> Deliverer<D> {
             // At least one: they must be found out to answer again.
             suspect: (most / 2).max(1).saturating_sub(taken(Share::Suspect)),
         };
+        let lease_ms = self.settings.lease_ms();
         let now = self.clock.now_ms();
+        if now < self.seen_ms {
+            self.store
+                .write(move |tx| tx.clock_was_set_back(lease_ms))
+                .await?;
+        }
+        self.seen_ms = now;
         let next = self.store.read(|tx| tx.next_delivery_at()).await?;
         let wait_ms = next.map_or(i64::MAX, |at| at - now);
         if room.all == 0 {
@@ -140,8 +163,6 @@ impl<D: Dial> Deliverer<D> {
         if wait_ms > 0 {
             return Ok(Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0)).min(LOOK_AGAIN));
         }
-        // Longer than an attempt can take (see `send`), so that no attempt outlives its lease.
-        let lease_ms = millis(self.settings.timeout * 2);
         let (patience_ms, turn) = (millis(self.settings.order_patience), self.turn);
         let leasing = self
             .store

@@ -285,14 +285,17 @@ fn callbacks(page: &mut Page, now_ms: i64, readings: &Readings) {
         "Endpoints that answer (ok), have not been answering, are paused",
         rows,
     );
-    let age_secs = |since: Option<i64>| since.map_or(0, |at| now_ms.saturating_sub(at).max(0) / 1000);
+    // Below 0 when the clock was ahead as it was written: that is shown, for it is no proof of there being none.
+    let age_secs = |since: Option<i64>| since.map_or(0, |at| now_ms.saturating_sub(at) / 1000);
     let rows = per_state(&|group| age_secs(group.oldest_event_at));
     page.gauges(
         "oldest_undelivered_event_seconds",
-        "Age of the oldest event that one of these endpoints has not got and that is not parked; 0 = none",
+        "Age of the oldest event that one of these endpoints has not got and that is not parked; 0 = none, \
+         below 0 = the clock has been set back since",
         rows,
     );
-    let rows = per_state(&|group| age_secs(group.next_attempt_at));
+    // Mostly the next attempt is yet to come.
+    let rows = per_state(&|group| age_secs(group.next_attempt_at).max(0));
     page.gauges(
         "oldest_waiting_delivery_seconds",
         "By how much the most overdue attempt is late; 0 = none",

@@ -4,6 +4,9 @@
 /// Seconds before each attempt: the first at once, the last about 75 hours later.
 pub const LADDER_SECS: [u64; 10] = [0, 5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
 
+/// The longest that anything ever waits for its next attempt: the last step with all of its jitter.
+pub const WAIT_MS_MAX: u64 = 86_400_000 * 12 / 10;
+
 /// The longest wait that a receiver may ask for with `Retry-After`.
 const ASKED_SECS_MAX: u64 = 86_400;
 
@@ -57,6 +60,7 @@ mod tests {
                     wait * 10 >= nominal * 8 && wait * 10 <= nominal * 12,
                     "{attempts}: {wait}"
                 );
+                assert!(wait <= WAIT_MS_MAX, "{wait}");
                 total_ms += wait;
             }
             assert!(
@@ -72,6 +76,7 @@ mod tests {
     fn a_receiver_may_ask_for_more_time_but_not_for_ever() {
         assert_eq!(after_failure(1, Some(120), 7), Retry::AfterMs(120_000));
         assert_eq!(after_failure(1, Some(u64::MAX), 7), Retry::AfterMs(86_400_000));
+        const { assert!(ASKED_SECS_MAX * 1_000 <= WAIT_MS_MAX) };
         let Retry::AfterMs(wait) = after_failure(2, Some(1), 7) else {
             panic!("parked")
         };

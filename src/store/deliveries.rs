@@ -5,7 +5,7 @@
 use super::codec::{int, uint};
 use super::endpoints::covers;
 use super::{ReadTx, StoreError, WriteTx};
-use crate::rules::retry::{self, ORDER_ATTEMPTS, Retry};
+use crate::rules::retry::{self, ORDER_ATTEMPTS, Retry, WAIT_MS_MAX};
 use crate::webhook::Key;
 use rusqlite::{OptionalExtension, params};
 
@@ -169,6 +169,28 @@ impl WriteTx<'_> {
             "UPDATE deliveries SET state = 'waiting', next_at = ?1 WHERE state = 'leased'",
             [now],
         )?)
+    }
+
+    /// Mends times that a clock wrote which was ahead and has been set back. What waits for its first attempt
+    /// waits for nothing else and is due; nothing waits longer than the longest step, no lease is longer than
+    /// `lease_ms`, and patience begins again now.
+    pub fn clock_was_set_back(&mut self, lease_ms: i64) -> Result<(), StoreError> {
+        let now = self.now_ms();
+        let latest = now.saturating_add(int(WAIT_MS_MAX)?);
+        self.conn().execute(
+            "UPDATE deliveries SET next_at = ?1 WHERE state = 'waiting' AND next_at > ?1 \
+             AND (attempts = attempts_before OR next_at > ?2)",
+            [now, latest],
+        )?;
+        self.conn().execute(
+            "UPDATE deliveries SET next_at = ?1 WHERE state = 'leased' AND next_at > ?1",
+            [now.saturating_add(lease_ms)],
+        )?;
+        self.conn().execute(
+            "UPDATE deliveries SET queued_at = ?1 WHERE state IN ('waiting', 'leased') AND queued_at > ?1",
+            [now],
+        )?;
+        Ok(())
     }
 
     /// Leases what is due and for which there is room, each for `lease_ms`; one whose lease is over is due

@@ -16,6 +16,7 @@ mod await_sweep;
 mod bad_nodes;
 mod balancers;
 mod bitcoin_source;
+mod callback_clock;
 mod callback_dial;
 mod callback_leases;
 mod callback_order;
