@@ -99,6 +99,16 @@ const QUERIES: &[(Invariant, &str)] = &[
                    WHERE m.output = d.output AND m.from_state = 'confirming' AND m.to_state = 'credited'))",
     ),
     (
+        // Where no reorg has ever taken a block away that made something due and left its credit standing.
+        Invariant::I3Justified,
+        "SELECT j.credit, 'entry ' || j.sequence || ' names ' || lower(hex(j.due_hash)) || ' at its due height ' \
+         || j.due_height || ', which is another block' \
+         FROM journal j JOIN credits c ON c.id = j.credit \
+         JOIN headers h ON h.chain = c.chain AND h.height = j.due_height \
+         WHERE j.kind <> 'reversal' AND h.hash IS NOT j.due_hash \
+         AND NOT EXISTS (SELECT 1 FROM tallies WHERE subject = 'reorgs' AND chain = c.chain)",
+    ),
+    (
         Invariant::I5Alternates,
         "SELECT credit, 'entry ' || sequence || ' is a ' || kind \
          FROM (SELECT credit, sequence, kind, \

@@ -134,9 +134,7 @@ fn a_list_that_holds_a_mined_transaction_makes_nothing() {
         let number = rig.tables.count("SELECT mempool_poll FROM chains");
         apply(&rig, listed(&rig, &index(&rig), &[&pay]), number + 1).await;
         rig.check();
-        let key = rig.key;
-        rig.write(move |tx| tx.ask_rescan(key, 1, &Backfill::All, "test"))
-            .await;
+        assert!(rig.ask_rescan(1, Backfill::All).await);
         rig.settle().await;
         assert_eq!(rig.tables.journal(&pay.outpoint(1)), ["credit"]);
         rig.compare();

@@ -50,6 +50,7 @@ mod lists;
 mod long_rescans;
 mod mail;
 mod many_endpoints;
+mod memory;
 mod mempool_pace;
 mod mempools;
 mod monitoring;

@@ -15,7 +15,8 @@ pub struct Rule {
     pub is_watched: bool,
     /// `ignore`, `hold` or `credit`.
     pub internal: String,
-    pub from: u64,
+    /// `None` before the chain is followed.
+    pub from: Option<u64>,
     /// Payments to it that were met at their time: a reorg may mine one again below `from`.
     pub met: Vec<Outpoint>,
 }
@@ -85,9 +86,10 @@ impl Naive {
         }
         for (vout, out) in (0..).zip(&tx.outputs) {
             let at = Outpoint { txid: tx.txid, vout };
-            let rule = rules
-                .iter()
-                .find(|rule| rule.script == out.script && (rule.from <= height || rule.met.contains(&at)));
+            let rule = rules.iter().find(|rule| {
+                rule.script == out.script
+                    && (rule.from.is_some_and(|from| from <= height) || rule.met.contains(&at))
+            });
             let Some(rule) = rule else { continue };
             let is_own = |input: &&Outpoint| {
                 self.outputs
@@ -133,6 +135,12 @@ impl Naive {
     pub fn due(&self, output: &Output, policy: &Policy) -> u64 {
         let depth = u64::from(self.confirmations(output, policy));
         output.height + if output.is_coinbase { depth.max(101) } else { depth } - 1
+    }
+
+    /// Could these be the confirmations that were needed, by one of these policies?
+    pub fn allows(&self, output: &Output, confirmations: u32, policies: &[Policy]) -> bool {
+        let needs = |policy| self.confirmations(output, policy);
+        policies.iter().map(needs).any(|needs| needs == confirmations)
     }
 
     /// The payments that must be credited unless they are held.

@@ -2,19 +2,18 @@
 
 use crate::rig::{Rig, in_simulation, policy};
 use crate::scripted::{Hook, Out, script};
-use creditd::store::{AddressKind, Backfill, Database, NewAddress, WriteTx};
+use creditd::store::{AddressKind, Backfill, NewAddress, WriteTx};
 use std::time::Duration;
 
 async fn rescan(rig: &mut Rig, from: u64, backfill: Backfill) {
-    let key = rig.key;
-    rig.write(move |tx| tx.ask_rescan(key, from, &backfill, "test"))
-        .await;
+    assert!(rig.ask_rescan(from, backfill).await);
     rig.settle().await;
 }
 
 /// Another process adds a rule and asks for a backfill of it, both in one breath.
-fn add_and_backfill(mut beside: Database, key: creditd::store::ChainKey, number: u32, from: Option<u64>) {
-    let work = |tx: &mut WriteTx<'_>| {
+fn add_and_backfill(rig: &Rig, number: u32, from: Option<u64>) -> impl FnMut() + Send + 'static {
+    let (mut beside, key, memory) = (rig.command(), rig.key, rig.memory());
+    let work = move |tx: &mut WriteTx<'_>| {
         let rule = NewAddress {
             script: script(number),
             kind: AddressKind::Watch,
@@ -28,7 +27,12 @@ fn add_and_backfill(mut beside: Database, key: creditd::store::ChainKey, number:
                 .map(drop)
         })
     };
-    beside.write(0, work).unwrap();
+    move || {
+        beside.write(0, work).unwrap();
+        if let Some(from) = from {
+            memory.lock().unwrap().lower(Some(&script(number)), from);
+        }
+    }
 }
 
 #[test]
@@ -349,11 +353,10 @@ fn an_address_added_between_filter_and_commit_is_found() {
             for pay in &paid {
                 rig.mine(&[pay]);
             }
-            let (beside, key) = (rig.command(), rig.key);
             rig.chain.world().hook = Some(Hook {
                 during: "block",
                 after,
-                run: Box::new(move || add_and_backfill(beside, key, 7, None)),
+                run: Box::new(add_and_backfill(&rig, 7, None)),
             });
             rig.extend(3);
             rig.settle().await;
@@ -383,11 +386,11 @@ fn an_address_added_just_before_a_rescan_reads_is_found_by_its_backfill() {
             rig.mine(&[&pay]);
             rig.extend(40);
             rig.settle().await;
-            let (beside, key) = (rig.command(), rig.key);
+            let key = rig.key;
             rig.chain.world().hook = Some(Hook {
                 during,
                 after: 0,
-                run: Box::new(move || add_and_backfill(beside, key, 7, Some(1))),
+                run: Box::new(add_and_backfill(&rig, 7, Some(1))),
             });
             if is_running {
                 rig.write(move |tx| tx.ask_rescan(key, 2, &Backfill::Nothing, "before"))
@@ -447,9 +450,7 @@ fn a_rescan_comes_to_its_end_over_a_reorg_below_it() {
         rig.extend(12);
         rig.settle().await;
         rig.watch(7).await;
-        let key = rig.key;
-        rig.write(move |tx| tx.ask_rescan(key, 1, &Backfill::All, "test"))
-            .await;
+        assert!(rig.ask_rescan(1, Backfill::All).await);
         rig.round().await;
         assert_eq!(
             rig.tables.count("SELECT next_height FROM rescans"),
@@ -479,9 +480,7 @@ fn a_rescan_below_the_window_survives_restarts() {
         rig.extend(200);
         rig.settle().await;
         rig.watch(7).await;
-        let key = rig.key;
-        rig.write(move |tx| tx.ask_rescan(key, 1, &Backfill::All, "test"))
-            .await;
+        assert!(rig.ask_rescan(1, Backfill::All).await);
         for times in 1..12 {
             assert!(rig.crash(times).await);
         }

@@ -42,6 +42,10 @@ const PLANTED: &[(&str, Invariant)] = &[
         "UPDATE journal SET block_hash = zeroblob(32) WHERE id = 1",
         Invariant::I3Justified,
     ),
+    (
+        "UPDATE journal SET due_hash = zeroblob(32) WHERE id = 1",
+        Invariant::I3Justified,
+    ),
     ("UPDATE txs SET is_coinbase = 1", Invariant::I3Justified),
     (
         "UPDATE journal SET sequence = 3 WHERE id = 1",

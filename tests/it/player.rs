@@ -466,15 +466,14 @@ impl Player {
     }
 
     async fn rescan(&mut self, dice: &mut Dice) {
-        let (key, from) = (self.rig.key, 1 + dice.roll(30) as u64);
+        let from = 1 + dice.roll(30) as u64;
         let backfill = match dice.roll(3) {
             0 => Backfill::All,
             1 => Backfill::Script(script(LATE.start)),
             _ => Backfill::Nothing,
         };
-        let ask = move |tx: &mut WriteTx<'_>| tx.ask_rescan(key, from, &backfill, "dice");
         // Refused above the tip, and for a script that is not watched yet.
-        let _ = self.rig.store().write(ask).await;
+        self.rig.ask_rescan(from, backfill).await;
     }
 }
 

@@ -7,12 +7,14 @@
 
 use crate::player::{Dice, Player, add_early};
 use crate::rig::{Rig, in_simulation};
+use crate::tables::CauseRow;
 use creditd::clock::Clock;
+use creditd::rules::Outpoint;
 use creditd::store::Backfill;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
@@ -113,7 +115,30 @@ fn play_twins(numbers: &[u64]) {
         twin.compare();
         let agreed = |rig: &Rig| rig.read(|tx| tx.agreed_projection());
         assert_eq!(agreed(&player.rig), agreed(&twin));
+        same_causes(&player.rig, &twin);
     });
+}
+
+/// Whatever both credited in the same block, they credited for the same reason. One that saw a reorg names the
+/// block that made it due then, and of a credit that was moved the block that it had.
+fn same_causes(one: &Rig, other: &Rig) {
+    let last = |rig: &Rig| -> BTreeMap<Outpoint, CauseRow> {
+        rig.tables
+            .causes()
+            .into_iter()
+            .map(|cause| (cause.of, cause))
+            .collect()
+    };
+    let (deposits, theirs) = (one.tables.deposits(), last(other));
+    for (of, mut cause) in last(one) {
+        let deposit = &deposits[&of];
+        if deposit.is_live && !deposit.was_moved {
+            if !one.is_on_chain(&cause.due_hash) {
+                cause.due_hash = theirs[&of].due_hash;
+            }
+            assert_eq!(Some(&cause), theirs.get(&of));
+        }
+    }
 }
 
 /// What a handful of seeds must have met, or they show nothing.

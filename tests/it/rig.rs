@@ -1,22 +1,23 @@
 //! The real follower and the real store on a scripted chain, under a clock that jumps. After every round
 //! everything that must always hold is asked of the tables.
 
+use crate::memory::Memory;
 use crate::naive::Naive;
 use crate::scripted::{Block, Out, Scripted, Tx, World, script};
-use crate::tables::Tables;
+use crate::tables::{CauseRow, Tables};
 use creditd::clock::Clock;
 use creditd::follow::{Follower, Settings, Start};
 use creditd::rules::policy::{Policy, Tier};
 use creditd::rules::{Amount, BlockHash, Outpoint, Script};
 use creditd::store::{
-    AddressKind, ChainKey, Database, LedgerSnapshot, NewAddress, NewChain, OpenMode, ReadTx, Store,
+    AddressKind, Backfill, ChainKey, Database, LedgerSnapshot, NewAddress, NewChain, OpenMode, ReadTx, Store,
     StoreError, Terms, WriteTx,
 };
 use creditd::webhook::Key;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -56,6 +57,7 @@ pub struct Rig {
     running: Option<(Store, Follower<Scripted>)>,
     reader: Database,
     ledger: LedgerSnapshot,
+    memory: Arc<Mutex<Memory>>,
     /// What SQLite counted when everything was last checked.
     checked: Option<i64>,
     /// The smallest reorg window that the chain was followed with.
@@ -88,6 +90,7 @@ impl Rig {
         let row = store.read(move |tx| tx.chain(&id)).await.unwrap().unwrap();
         let reader = Database::open(&path, OpenMode::ReadOnly).unwrap();
         let ledger = reader.read(|tx| tx.ledger_snapshot()).unwrap();
+        let memory = Arc::new(Mutex::new(Memory::with_policy(&settings.terms.policy)));
         Rig {
             window_min: settings.terms.reorg_window,
             chain,
@@ -98,6 +101,7 @@ impl Rig {
             running: Some((store, follower)),
             reader,
             ledger,
+            memory,
             checked: None,
             path,
             _folder: folder,
@@ -140,7 +144,43 @@ impl Rig {
             tx.add_addresses(key, &[rule])
         };
         self.write(add).await;
+        self.look();
         script(number)
+    }
+
+    /// Asks for a rescan. False when it is refused.
+    pub async fn ask_rescan(&self, from: u64, backfill: Backfill) -> bool {
+        self.look();
+        let (key, wanted) = (self.key, backfill.clone());
+        let ask = move |tx: &mut WriteTx<'_>| tx.ask_rescan(key, from, &wanted, "test");
+        let is_asked = self.store().write(ask).await.is_ok();
+        if is_asked {
+            let mut memory = self.memory.lock().unwrap();
+            match &backfill {
+                Backfill::Nothing => {}
+                Backfill::Script(script) => memory.lower(Some(script), from),
+                Backfill::All => memory.lower(None, from),
+            }
+        }
+        is_asked
+    }
+
+    /// What the rig remembers, for what happens beside it.
+    pub fn memory(&self) -> Arc<Mutex<Memory>> {
+        self.memory.clone()
+    }
+
+    fn look(&self) {
+        let start = match self.settings.start {
+            Start::Height(height) => Some(height),
+            Start::Tip => None,
+        };
+        let (cursor, rules) = (self.cursor(), self.tables.rules());
+        let mut world = self.chain.world();
+        self.memory
+            .lock()
+            .unwrap()
+            .look(&mut world, cursor, start, &rules);
     }
 
     pub async fn watch(&self, number: u32) -> Script {
@@ -243,6 +283,7 @@ impl Rig {
 
     /// One round of the follower.
     pub async fn round(&mut self) {
+        self.look();
         let (_, follower) = self.running.as_mut().unwrap();
         follower.step().await.unwrap();
         self.check();
@@ -364,6 +405,9 @@ impl Rig {
     }
 
     pub async fn reopen(&mut self) {
+        self.look();
+        let policy = &self.settings.terms.policy;
+        self.memory.lock().unwrap().policies.push(policy.clone());
         drop(self.running.take());
         self.window_min = self.window_min.min(self.settings.terms.reorg_window);
         self.running = Some(open(&self.path, &self.chain, self.clock, &self.settings).await);
@@ -373,6 +417,7 @@ impl Rig {
     /// If anything was written since the last time: nothing is violated, and the ledger has lost no row.
     #[track_caller]
     pub fn check(&mut self) {
+        self.look();
         let version = self.tables.version();
         if self.checked.replace(version) == Some(version) {
             return;
@@ -397,16 +442,41 @@ impl Rig {
     pub fn naive(&self) -> Naive {
         let blocks = self.best_chain();
         let mempool = self.chain.world().node().mempool.clone();
-        Naive::scan(&blocks, &mempool, &self.tables.rules())
+        let mut rules = self.tables.rules();
+        let mut memory = self.memory.lock().unwrap();
+        memory.look_aside(&self.chain.world().tree);
+        memory.correct(&mut rules);
+        Naive::scan(&blocks, &mempool, &rules)
     }
 
     /// At quiescence the tables are what a naive scan says.
     #[track_caller]
     pub fn compare(&self) {
-        let wrong = self
+        self.look();
+        let naive = self.naive();
+        let memory = self.memory.lock().unwrap();
+        let mut wrong = self
             .tables
-            .differences(&self.naive(), &self.settings.terms.policy);
+            .differences(&naive, &self.settings.terms.policy, &memory);
+        wrong.extend(memory.faults.clone());
+        wrong.extend(self.wrong_causes());
         assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+    }
+
+    /// Each credit was given on a chain that there was: the block that made it due stands on the payment's.
+    fn wrong_causes(&self) -> Vec<String> {
+        let world = self.chain.world();
+        let is_wrong = |cause: &CauseRow| {
+            let due = world.tree.blocks().find(|block| block.hash() == cause.due_hash);
+            due.is_none_or(|due| {
+                due.height() != cause.due
+                    || world.tree.ancestor(&cause.due_hash, cause.height) != Some(cause.hash)
+            })
+        };
+        let wrong = self.tables.causes().into_iter().filter(is_wrong);
+        wrong
+            .map(|cause| format!("no chain gives this credit: {cause:?}"))
+            .collect()
     }
 
     pub fn projection(&self) -> Vec<String> {

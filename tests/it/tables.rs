@@ -1,8 +1,9 @@
 //! The tables as a test reads them: with its own SQL, on its own connection.
 
-use crate::naive::{Naive, Origin, Rule};
+use crate::memory::Memory;
+use crate::naive::{Naive, Origin, Output, Rule};
 use creditd::rules::policy::Policy;
-use creditd::rules::{Outpoint, Script, Txid};
+use creditd::rules::{BlockHash, Outpoint, Script, Txid};
 use rusqlite::{Connection, OpenFlags, Row};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,7 +22,20 @@ pub struct DepositRow {
     pub was_released: bool,
     pub is_live: bool,
     pub was_credited: bool,
+    /// A reorg moved it while it was credited: its credit keeps the cause that it had.
+    pub was_moved: bool,
     pub replaced_by: Option<Txid>,
+}
+
+/// Why a credit was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CauseRow {
+    pub of: Outpoint,
+    pub height: u64,
+    pub hash: BlockHash,
+    pub confirmations: u32,
+    pub due: u64,
+    pub due_hash: BlockHash,
 }
 
 fn txid(row: &Row<'_>, column: usize) -> Txid {
@@ -94,6 +108,22 @@ impl Tables {
             .collect()
     }
 
+    /// The causes of all credits and reinstatements, in order.
+    pub fn causes(&self) -> Vec<CauseRow> {
+        self.rows(
+            "SELECT c.txid, c.vout, j.block_height, j.block_hash, j.confirmations, j.due_height, j.due_hash \
+             FROM journal j JOIN credits c ON c.id = j.credit WHERE j.kind <> 'reversal' ORDER BY j.id",
+            |row| CauseRow {
+                of: outpoint(row),
+                height: row.get::<_, i64>(2).unwrap() as u64,
+                hash: BlockHash(row.get(3).unwrap()),
+                confirmations: row.get(4).unwrap(),
+                due: row.get::<_, i64>(5).unwrap() as u64,
+                due_hash: BlockHash(row.get(6).unwrap()),
+            },
+        )
+    }
+
     pub fn rules(&self) -> Vec<Rule> {
         self.rows(
             "SELECT a.script, m.slug, a.kind = 'watch', m.internal, a.from_height, \
@@ -105,7 +135,7 @@ impl Tables {
                 merchant: row.get(1).unwrap(),
                 is_watched: row.get(2).unwrap(),
                 internal: row.get(3).unwrap(),
-                from: row.get::<_, i64>(4).unwrap() as u64,
+                from: row.get::<_, Option<i64>>(4).unwrap().map(|h| h as u64),
                 met: outpoints(row.get::<_, Option<String>>(5).unwrap().as_deref()),
             },
         )
@@ -118,7 +148,9 @@ impl Tables {
              EXISTS (SELECT 1 FROM audit WHERE output = d.output AND action = 'release'), \
              (SELECT count(*) FROM journal j JOIN credits c ON c.id = j.credit WHERE c.output = d.output) % \
              2, \
-             t.replaced_by, EXISTS (SELECT 1 FROM credits WHERE output = d.output) \
+             t.replaced_by, EXISTS (SELECT 1 FROM credits WHERE output = d.output), \
+             EXISTS (SELECT 1 FROM audit WHERE output = d.output AND from_state = 'credited' \
+             AND to_state = 'credited') \
              FROM deposits d JOIN outputs o ON o.id = d.output JOIN txs t ON t.id = o.tx",
             |row| {
                 let deposit = DepositRow {
@@ -131,6 +163,7 @@ impl Tables {
                     was_released: row.get(8).unwrap(),
                     is_live: row.get(9).unwrap(),
                     was_credited: row.get(11).unwrap(),
+                    was_moved: row.get(12).unwrap(),
                     replaced_by: row.get::<_, Option<[u8; 32]>>(10).unwrap().map(Txid),
                 };
                 (outpoint(row), deposit)
@@ -151,10 +184,11 @@ impl Tables {
     }
 
     /// What of the tables is not as the naive scan says.
-    pub fn differences(&self, naive: &Naive, policy: &Policy) -> Vec<String> {
+    pub fn differences(&self, naive: &Naive, policy: &Policy, memory: &Memory) -> Vec<String> {
         let mut wrong = self.output_differences(naive);
         let deposits = self.deposits();
         let due = naive.due_now(policy);
+        let backfilled = memory.backfilled(&self.rules());
         for (outpoint, output) in &naive.outputs {
             let Some(starts_held) = output.deposit else {
                 let found = deposits.get(outpoint).filter(|deposit| deposit.held.is_none());
@@ -182,6 +216,10 @@ impl Tables {
                 && (deposit.confirmations, deposit.due) != (Some(needs.0), Some(needs.1))
             {
                 wrong.push(format!("{outpoint} needs {needs:?}: {deposit:?}"));
+            }
+            let is_known = deposit.is_live && !deposit.was_moved && !backfilled.contains(&output.merchant);
+            if is_known && !is_justified(deposit, output, naive, memory) {
+                wrong.push(format!("{outpoint} is credited and needs {needs:?}: {deposit:?}"));
             }
         }
         for (outpoint, deposit) in &deposits {
@@ -239,6 +277,17 @@ impl Tables {
         }
         wrong
     }
+}
+
+/// Had a credit the confirmations that a policy of its time asks for, and did the chain reach its due height?
+fn is_justified(deposit: &DepositRow, output: &Output, naive: &Naive, memory: &Memory) -> bool {
+    let (Some(confirmations), Some(due)) = (deposit.confirmations, deposit.due) else {
+        return false;
+    };
+    let depth = u64::from(confirmations).max(if output.is_coinbase { 101 } else { 1 });
+    naive.allows(output, confirmations, &memory.policies)
+        && due == output.height + depth - 1
+        && due <= memory.highest
 }
 
 /// Reads `TXID:VOUT,TXID:VOUT`.

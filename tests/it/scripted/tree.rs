@@ -119,6 +119,10 @@ impl Tree {
         self.genesis
     }
 
+    pub fn blocks(&self) -> impl Iterator<Item = &Arc<Block>> {
+        self.blocks.values()
+    }
+
     pub fn block(&self, hash: &BlockHash) -> Arc<Block> {
         self.blocks[hash].clone()
     }
