@@ -316,7 +316,7 @@ fn deliver(
 ) -> Pulse {
     let callbacks = &config.callbacks;
     let settings = deliver::Settings {
-        timeout: callbacks.timeout,
+        attempt_timeout: callbacks.attempt_timeout,
         order_patience: callbacks.order_patience,
         in_flight_max: callbacks.concurrency,
     };

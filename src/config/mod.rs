@@ -50,7 +50,7 @@ pub struct CallbacksConfig {
     /// Certificates of authorities that are believed besides the public ones.
     pub ca_file: Option<PathBuf>,
     /// How long one attempt may take in all.
-    pub timeout: Duration,
+    pub attempt_timeout: Duration,
     /// How long a failing delivery holds back newer ones of its subject.
     pub order_patience: Duration,
     /// How many attempts run at once.

@@ -120,7 +120,7 @@ fn callbacks(section: Option<&Section<'_>>, folder: &Path) -> CallbacksConfig {
     CallbacksConfig {
         policy,
         ca_file: ca_file.map(|path| folder.join(path)),
-        timeout: Duration::from_secs(timeout_secs),
+        attempt_timeout: Duration::from_secs(timeout_secs),
         order_patience: Duration::from_secs(order_patience_secs),
         concurrency: usize::try_from(concurrency).unwrap_or(usize::MAX),
     }

@@ -1,5 +1,5 @@
 //! Callbacks: lease, send, settle. It owns no queue of its own: what is due stands in the database, a
-//! wake-up only says when to look, and a message whose fate is unknown after a crash is sent again with the
+//! wake-up only says when to look, and a delivery whose fate is unknown after a crash is sent again with the
 //! same id and bytes. Start at [`Deliverer::run`].
 
 mod send;
@@ -26,10 +26,10 @@ const LANDING_MAX: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Total time of one attempt.
-    pub timeout: Duration,
-    /// How long a message may hold back newer ones of its subject.
+    pub attempt_timeout: Duration,
+    /// How long an event may hold back newer ones of its subject.
     pub order_patience: Duration,
-    /// Messages on their way at a time, over all endpoints. At most half of them go to endpoints that have
+    /// Deliveries on their way at a time, over all endpoints. At most half of them go to endpoints that have
     /// not been answering, and a quarter are second ones to the same endpoint: each that answers has a claim
     /// to the rest.
     pub in_flight_max: usize,
@@ -38,7 +38,7 @@ pub struct Settings {
 impl Settings {
     /// Longer than an attempt can take (see `send`), so that no attempt outlives its lease.
     fn lease_ms(&self) -> i64 {
-        millis(self.timeout * 2)
+        millis(self.attempt_timeout * 2)
     }
 }
 
@@ -169,29 +169,29 @@ impl<D: Dial> Deliverer<D> {
             .write(move |tx| tx.lease(room, lease_ms, patience_ms, turn));
         let (leased, turn) = leasing.await?;
         self.turn = turn;
-        // What is due and was not leased waits for a message on its way, whose landing wakes us.
+        // What is due and was not leased waits for a delivery on its way, whose landing wakes us.
         let pause = if leased.is_empty() {
             LOOK_AGAIN
         } else {
             Duration::ZERO
         };
-        for message in leased {
-            self.fly(message);
+        for leased in leased {
+            self.fly(leased);
         }
         Ok(pause)
     }
 
-    fn fly(&mut self, message: Leased) {
-        let (dial, clock, timeout) = (self.dial.clone(), self.clock, self.settings.timeout);
-        let share = message.share;
+    fn fly(&mut self, leased: Leased) {
+        let (dial, clock, timeout) = (self.dial.clone(), self.clock, self.settings.attempt_timeout);
+        let share = leased.share;
         let flying = self
             .flying
-            .spawn(async move { send::attempt(&*dial, clock, timeout, message).await });
+            .spawn(async move { send::attempt(&*dial, clock, timeout, leased).await });
         self.shares.insert(flying.id(), share);
     }
 
     /// Settles what has landed, all that has by now in one transaction. A task that died brings no attempt:
-    /// its message is sent again when its lease is over.
+    /// its event is sent again when its lease is over.
     async fn land(&mut self, first: Result<(Id, Attempt), JoinError>) -> Result<(), StoreError> {
         let mut landed: Vec<Attempt> = Vec::new();
         let mut next = Some(first);

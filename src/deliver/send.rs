@@ -1,18 +1,18 @@
 //! One attempt: sign the frozen body, post it, and name what came of it.
 
 use crate::clock::{Clock, millis};
-use crate::egress::{Dial, HttpReply, HttpRequest};
+use crate::egress::{Dial, DialError, HttpReply, HttpRequest};
 use crate::store::{Attempt, Leased, Outcome, REPLY_BYTES_MAX};
 use crate::telemetry::error_line;
 use crate::webhook;
 use bytes::Bytes;
 use std::time::Duration;
 
-/// Sends a message once.
-pub(super) async fn attempt<D: Dial>(dial: &D, clock: Clock, timeout: Duration, message: Leased) -> Attempt {
+/// Sends an event once.
+pub(super) async fn attempt<D: Dial>(dial: &D, clock: Clock, timeout: Duration, leased: Leased) -> Attempt {
     let (at, began) = (clock.now_ms(), clock.instant());
     let posted = tokio::select! { biased;
-        posted = post(dial, at, timeout, &message) => posted,
+        posted = post(dial, at, timeout, &leased) => posted,
         // The dial keeps to its time. If it ever does not, its place is free before its lease is over.
         () = clock.sleep(timeout * 3 / 2) => Err("it did not end in time and was given up".to_owned()),
     };
@@ -26,11 +26,11 @@ pub(super) async fn attempt<D: Dial>(dial: &D, clock: Clock, timeout: Duration, 
         Outcome::Refused { status, .. } => format!("refused ({status})"),
         Outcome::Unanswered { why } => why.clone(),
     };
-    let (event, endpoint, attempt) = (&message.event, &message.endpoint, message.attempt);
+    let (event, endpoint, attempt) = (&leased.event, &leased.endpoint, leased.attempt);
     tracing::debug!(%event, %endpoint, attempt, "attempt {attempt} of {event} at {endpoint}: {told}");
     Attempt {
-        delivery: message.delivery,
-        number: message.attempt,
+        delivery: leased.delivery,
+        number: leased.attempt,
         at,
         took_ms: millis(clock.instant() - began),
         outcome,
@@ -38,9 +38,9 @@ pub(super) async fn attempt<D: Dial>(dial: &D, clock: Clock, timeout: Duration, 
     }
 }
 
-async fn post<D: Dial>(dial: &D, at: i64, timeout: Duration, message: &Leased) -> Result<HttpReply, String> {
-    let signed = webhook::headers(&message.event, at / 1000, message.body.as_bytes(), &message.keys);
-    let signed = signed.map_err(|error| format!("not sent: {error}"))?;
+async fn post<D: Dial>(dial: &D, at: i64, timeout: Duration, leased: &Leased) -> Result<HttpReply, String> {
+    let signed = webhook::headers(&leased.event, at / 1000, leased.body.as_bytes(), &leased.keys);
+    let signed = signed.map_err(|error| format!("unsigned: {error}"))?;
     let mut headers = vec![
         ("content-type", "application/json".to_owned()),
         (
@@ -50,13 +50,15 @@ async fn post<D: Dial>(dial: &D, at: i64, timeout: Duration, message: &Leased) -
     ];
     headers.extend(signed);
     let request = HttpRequest {
-        url: message.url.clone(),
+        url: leased.url.clone(),
         headers,
-        body: Some(Bytes::copy_from_slice(message.body.as_bytes())),
+        body: Some(Bytes::copy_from_slice(leased.body.as_bytes())),
         deadline: timeout,
         body_bytes_max: REPLY_BYTES_MAX,
     };
-    dial.send(request).await.map_err(|error| error_line(&error))
+    // The code first, for programs; then words.
+    let failed = |error: DialError| format!("{}: {}", error.code(), error_line(&error));
+    dial.send(request).await.map_err(failed)
 }
 
 fn judge(reply: &HttpReply) -> Outcome {

@@ -1,5 +1,5 @@
 //! When a callback is tried again. The ladder is the one that Standard Webhooks recommends, with jitter
-//! that follows from the message, so that the same message is retried at the same moments in every replay.
+//! that follows from the delivery, so that the same one is retried at the same moments in every replay.
 
 /// Seconds before each attempt: the first at once, the last about 75 hours later.
 pub const LADDER_SECS: [u64; 10] = [0, 5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
@@ -10,7 +10,7 @@ pub const WAIT_MS_MAX: u64 = 86_400_000 * 12 / 10;
 /// The longest wait that a receiver may ask for with `Retry-After`.
 const ASKED_SECS_MAX: u64 = 86_400;
 
-/// After this many attempts a message holds back newer ones of its subject no longer.
+/// After this many attempts an event holds back newer ones of its subject no longer.
 pub const ORDER_ATTEMPTS: u32 = 3;
 
 /// What follows a failed attempt.
@@ -18,12 +18,12 @@ pub const ORDER_ATTEMPTS: u32 = 3;
 pub enum Retry {
     /// Try again after this long.
     AfterMs(u64),
-    /// It was the last one: park the message, visible and replayable.
+    /// It was the last one: park the event, visible and replayable.
     Park,
 }
 
 /// Decides after `attempts` attempts, the last of which failed. `asked_secs` is the receiver's `Retry-After`;
-/// `seed` is any number that belongs to the message.
+/// `seed` is any number that belongs to the delivery.
 pub fn after_failure(attempts: u32, asked_secs: Option<u64>, seed: u64) -> Retry {
     let Some(secs) = usize::try_from(attempts)
         .ok()
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_spreads_messages_and_repeats_for_one() {
+    fn jitter_spreads_deliveries_and_repeats_for_one() {
         let waits: std::collections::BTreeSet<String> = (0..100)
             .map(|seed| format!("{:?}", after_failure(2, None, seed)))
             .collect();

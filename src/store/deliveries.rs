@@ -1,5 +1,5 @@
 //! Deliveries: the way of each event to each endpoint. A worker leases what is due, sends it without
-//! holding anything open here, and settles. Per endpoint and subject one message is on its way at a time,
+//! holding anything open here, and settles. Per endpoint and subject one delivery is on its way at a time,
 //! in order; an endpoint that does not answer gets one at a time in all, so that it holds up nobody else.
 
 use super::codec::{int, uint};
@@ -9,7 +9,7 @@ use crate::rules::retry::{self, ORDER_ATTEMPTS, Retry, WAIT_MS_MAX};
 use crate::webhook::Key;
 use rusqlite::{OptionalExtension, params};
 
-/// At most so many messages are on their way to one healthy endpoint.
+/// At most so many deliveries are on their way to one healthy endpoint.
 const IN_FLIGHT_MAX: usize = 8;
 
 /// How much of a receiver's answer is kept.
@@ -36,8 +36,8 @@ pub struct Leased {
     pub share: Share,
 }
 
-/// Whose part of the room a message takes. Nobody knows in advance who will not answer: every endpoint has a
-/// claim to one message on its way, and what goes beyond shares a part that cannot take all of the room.
+/// Whose part of the room a delivery takes. Nobody knows in advance who will not answer: every endpoint has a
+/// claim to one on its way, and what goes beyond shares a part that cannot take all of the room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
     /// The only one on its way to its endpoint.
@@ -48,7 +48,7 @@ pub enum Share {
     Suspect,
 }
 
-/// How many more messages may go on their way.
+/// How many more deliveries may go on their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Of all shares.
@@ -118,7 +118,7 @@ impl Outcome {
         }
     }
 
-    /// True when the endpoint and not the message is to blame.
+    /// True when the endpoint and not the event is to blame.
     fn blames_endpoint(&self) -> bool {
         match self {
             Outcome::Delivered { .. } | Outcome::Gone => false,
@@ -215,9 +215,7 @@ impl WriteTx<'_> {
             }
             let before = leased.len();
             self.lease_of(&due, most, lease_ms, order_patience_ms, &mut leased)?;
-            leased[before..]
-                .iter()
-                .for_each(|message| room.take(message.share));
+            leased[before..].iter().for_each(|leased| room.take(leased.share));
         }
         Ok((leased, last))
     }
@@ -264,7 +262,7 @@ impl WriteTx<'_> {
         leased: &mut Vec<Leased>,
     ) -> Result<(), StoreError> {
         let now = self.now_ms();
-        // A message waits for older ones of its subject that are on their way, or that have neither been
+        // An event waits for older ones of its subject that are on their way, or that have neither been
         // tried often nor waited long; and never travels beside another of its subject.
         let mut statement = self.conn().prepare_cached(
             "SELECT d.id, v.id, v.body, d.attempts, d.subject \
@@ -308,8 +306,8 @@ impl WriteTx<'_> {
              queued_at = CASE attempts WHEN attempts_before THEN ?3 ELSE queued_at END \
              WHERE id = ?1 AND state = 'waiting'",
         )?;
-        for message in &leased[before..] {
-            mark.execute(params![message.delivery, now.saturating_add(lease_ms), now])?;
+        for one in &leased[before..] {
+            mark.execute(params![one.delivery, now.saturating_add(lease_ms), now])?;
         }
         Ok(())
     }
@@ -467,7 +465,7 @@ fn after(attempts: u32, asked_secs: Option<u64>, seed: u64, now: i64) -> (&'stat
 }
 
 impl ReadTx<'_> {
-    /// When the next message falls due or the next lease is over, Unix milliseconds; what waits at paused
+    /// When the next delivery falls due or the next lease is over, Unix milliseconds; what waits at paused
     /// endpoints does not count.
     pub fn next_delivery_at(&self) -> Result<Option<i64>, StoreError> {
         let mut statement = self.conn().prepare_cached(

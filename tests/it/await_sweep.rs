@@ -45,7 +45,7 @@ impl Dial for Receiver {
 
 async fn deliver(store: Store, receiver: Receiver) {
     let settings = Settings {
-        timeout: Duration::from_secs(15),
+        attempt_timeout: Duration::from_secs(15),
         order_patience: Duration::from_secs(900),
         in_flight_max: 8,
     };

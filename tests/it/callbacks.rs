@@ -79,6 +79,29 @@ fn redirects_and_errors_are_failed_attempts() {
     });
 }
 
+/// C39: what leads inside is tried again as seldom as anything else, and what is kept of it names the reason.
+#[test]
+fn c39_a_blocked_address_is_not_retried_at_speed() {
+    in_simulation(async {
+        let mut mail = Mail::new(|_, _| Reply::Blocked).await;
+        let endpoint = mail.add(Some("shop"), HOOK, "credit.*").await;
+        mail.credit().await;
+        mail.pass(10 * MINUTE).await;
+        let sent = mail.to(HOOK);
+        assert_eq!((sent.len(), ids(&sent).len()), (3, 1));
+        assert_on_ladder(&sent, 0);
+        let attempts = mail.rig.read(|tx| tx.attempts(&sent[0].id, &endpoint));
+        assert_eq!(attempts.len(), 3);
+        for attempt in attempts {
+            let (code, words) = attempt.error.split_once(": ").unwrap();
+            assert_eq!((code, attempt.status), ("blocked_address", None));
+            assert!(words.contains("127.0.0.1"), "{words}");
+        }
+        mail.pass(5 * DAY).await;
+        assert_eq!(mail.deliveries(None)[0].state, "parked");
+    });
+}
+
 #[test]
 fn retry_after_is_obeyed_up_to_a_day() {
     in_simulation(async {

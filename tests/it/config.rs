@@ -92,7 +92,10 @@ fn a_small_config_means_what_it_says() {
 fn callbacks_go_to_public_addresses_unless_ranges_are_listed() {
     let callbacks = parse(SMALL).unwrap().callbacks;
     assert!(callbacks.policy.is_public_only());
-    assert_eq!((callbacks.timeout.as_secs(), callbacks.concurrency), (15, 256));
+    assert_eq!(
+        (callbacks.attempt_timeout.as_secs(), callbacks.concurrency),
+        (15, 256)
+    );
     let listed = "[callbacks]\nallow_ranges = [\"10.1.0.0/16\", \"fd00:1::/32\"]\nca_file = \"own.pem\"\n";
     let callbacks = parse(&format!("{SMALL}{listed}")).unwrap().callbacks;
     assert_eq!(

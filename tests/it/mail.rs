@@ -29,6 +29,8 @@ pub enum Reply {
     /// 200 after this long.
     After(Duration),
     Refused,
+    /// Its name leads inside: nothing is dialled.
+    Blocked,
     /// It has the message, and its answer comes too late.
     Hangs,
     /// The task that sends it never ends, whatever its deadline.
@@ -112,6 +114,7 @@ impl Dial for Receivers {
                 (200, None)
             }
             Reply::Refused => (0, None),
+            Reply::Blocked => (2, None),
             Reply::Hangs => {
                 self.0.clock.sleep(request.deadline).await;
                 (1, None)
@@ -122,6 +125,10 @@ impl Dial for Receivers {
         self.fly(&sent.url, -1);
         match status {
             0 => Err(DialError::Refused("nobody listens".into())),
+            2 => Err(DialError::Blocked {
+                address: [127, 0, 0, 1].into(),
+                why: "loopback",
+            }),
             1 => Err(DialError::TimedOut { deadline_ms: 15_000 }),
             status => Ok(HttpReply {
                 status,
@@ -237,8 +244,9 @@ impl Mail {
         keys.iter_mut()
             .for_each(|(_, _, until)| *until = (*until).min(now + overlap_ms));
         keys.push((key.clone(), now, i64::MAX));
+        let reason = format!("test {}", self.made);
         self.rig
-            .write(move |tx| tx.rotate_key(&id, &key, overlap_ms, "a test"))
+            .write(move |tx| tx.rotate_key(&id, &key, overlap_ms, &reason))
             .await;
     }
 
@@ -367,7 +375,7 @@ async fn start(
     mut told: watch::Receiver<bool>,
 ) -> JoinHandle<Result<(), StoreError>> {
     let settings = Settings {
-        timeout: TIMEOUT,
+        attempt_timeout: TIMEOUT,
         order_patience: PATIENCE,
         in_flight_max,
     };
