@@ -59,11 +59,6 @@ impl Index {
     pub fn may_hold_short_outpoint(&self, short: u64) -> bool {
         self.outpoints.contains(&short)
     }
-
-    /// How many scripts are watched.
-    pub fn script_count(&self) -> usize {
-        self.scripts.len()
-    }
 }
 
 /// The short hash of a script. Fixed keys: a forged collision only costs a look in the table.

@@ -85,11 +85,6 @@ impl ChainId {
         self.0.split_once('@').map_or(self.0.as_str(), |(caip2, _)| caip2)
     }
 
-    /// The instance name, where the chain needs one.
-    pub fn instance(&self) -> Option<&str> {
-        self.0.split_once('@').map(|(_, instance)| instance)
-    }
-
     /// CAIP-19 id of the chain's bitcoin (SLIP-44 coin type 0, by CAIP-20).
     pub fn bitcoin_asset(&self) -> String {
         format!("{}/slip44:0", self.caip2())
@@ -216,10 +211,8 @@ mod tests {
             "bip122:000000000019d6689c085ae165831e93"
         );
         let own = ChainId::bitcoin(&hash, Some("shop"));
-        assert_eq!(
-            (own.caip2(), own.instance()),
-            ("bip122:000000000019d6689c085ae165831e93", Some("shop"))
-        );
+        assert_eq!(own.as_str(), "bip122:000000000019d6689c085ae165831e93@shop");
+        assert_eq!(own.caip2(), "bip122:000000000019d6689c085ae165831e93");
     }
 
     #[test]

@@ -106,23 +106,6 @@ impl Policy {
             .find(|(below, _)| sum < *below)
             .map_or(self.top, |(_, confirmations)| *confirmations)
     }
-
-    /// The most that any sum needs.
-    pub fn largest_confirmations(&self) -> u32 {
-        self.top
-    }
-
-    /// The tiers as they were given.
-    pub fn tiers(&self) -> impl Iterator<Item = Tier> + '_ {
-        let lower = self.lower.iter().map(|(below, confirmations)| Tier {
-            below: Some(*below),
-            confirmations: *confirmations,
-        });
-        lower.chain(std::iter::once(Tier {
-            below: None,
-            confirmations: self.top,
-        }))
-    }
 }
 
 /// The depth of a block at `height` under a tip at `tip`: the tip itself has depth 1, a block above it none.
@@ -174,7 +157,6 @@ mod tests {
         }
         let largest = Amount::from_be_bytes([0xff; 32]);
         assert_eq!(policy.required_confirmations(largest), 6);
-        assert_eq!(policy.largest_confirmations(), 6);
         let flat = Policy::new(&[tier(None, 3)]).unwrap();
         assert_eq!(flat.required_confirmations(Amount::ZERO), 3);
     }
@@ -232,8 +214,6 @@ mod tests {
         for (name, tiers, expected) in cases {
             assert_eq!(Policy::new(tiers), Err(*expected), "{name}");
         }
-        let tiers = [tier(Some(5), 1), tier(None, 6)];
-        assert_eq!(Policy::new(&tiers).unwrap().tiers().collect::<Vec<_>>(), tiers);
     }
 
     #[test]
