@@ -1,6 +1,7 @@
 //! Schema versions: an upgraded file has the shape of a new one, and an upgrade happens wholly or not at all.
 
 use rusqlite::Connection;
+use sha2::{Digest as _, Sha256};
 
 use crate::store::StoreError;
 use crate::store::migrate::{APPLICATION_ID, Found, SCHEMA, Schema, identify};
@@ -9,6 +10,11 @@ use crate::store::migrate::{APPLICATION_ID, Found, SCHEMA, Schema, identify};
 /// current file is that schema; the change that adds the first migration keeps the released text in a file
 /// beside this one.
 const VERSION_1: &str = include_str!("../../../schema.sql");
+
+/// SHA-256 of schema.sql as it was released last, without spaces and comments; `None` = never.
+const RELEASED: Option<&str> = None;
+
+const CHANGELOG: &str = include_str!("../../../CHANGELOG.md");
 
 /// A made-up history: a column, then a table that is rebuilt because SQLite cannot alter a constraint.
 const MADE_UP: Schema = Schema {
@@ -123,6 +129,44 @@ fn upgraded_equals_fresh(schema: &Schema, version_1: &str) {
         rows.unwrap()
     };
     assert_eq!(columns(&old), columns(&new));
+}
+
+/// What is wrong with a schema beside what was released of it.
+fn fault_of(fresh: &str, changelog: &str, released: Option<&str>) -> Option<&'static str> {
+    let is_released = changelog.lines().any(|line| {
+        let version = line.strip_prefix("## [").unwrap_or_default();
+        version.starts_with(|first: char| first.is_ascii_digit())
+    });
+    let digest = const_hex::encode(Sha256::digest(parts(fresh).join(",")));
+    match (is_released, released) {
+        (false, None) => None,
+        (true, Some(released)) if released == digest => None,
+        (true, Some(_)) => Some(
+            "schema.sql was changed after a release, whose files exist: write a migration into store/migrate.rs, \
+             keep the released text beside this test as the one that upgrades start from, and put the digest of \
+             the new text here with the release",
+        ),
+        (true, None) => Some(
+            "there is a release: keep its schema.sql beside this test, and put its digest here, so that nobody \
+             changes the shape of files that exist",
+        ),
+        (false, Some(_)) => Some("there is a digest of a release that CHANGELOG.md does not know"),
+    }
+}
+
+#[test]
+fn a_released_schema_is_changed_by_a_migration_alone() {
+    assert_eq!(fault_of(SCHEMA.fresh, CHANGELOG, RELEASED), None);
+    // The same of a made-up release: changed words of comments are nothing, a changed column is.
+    let release = "## [Unreleased]\n\n## [1.0.0] - 2027-01-01\n";
+    let digest = const_hex::encode(Sha256::digest(parts(MADE_UP.fresh).join(",")));
+    let fault = |fresh: &str| fault_of(fresh, release, Some(&digest));
+    assert_eq!(fault(MADE_UP.fresh), None);
+    assert_eq!(fault(&MADE_UP.fresh.replace("in centimetres", "in cm")), None);
+    let changed = fault(&MADE_UP.fresh.replace("width INTEGER", "width TEXT"));
+    assert!(changed.unwrap().contains("write a migration"));
+    let unpinned = fault_of(MADE_UP.fresh, release, None);
+    assert!(unpinned.unwrap().contains("put its digest here"));
 }
 
 #[test]
