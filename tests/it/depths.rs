@@ -2,7 +2,7 @@
 
 use crate::rig::{Rig, in_simulation, policy};
 use crate::scripted::{Coinbase, Out};
-use creditd::rules::BlockHash;
+use creditd::rules::{Amount, BlockHash};
 
 /// Two blocks hold the same coinbase transaction, as on the main chain at 91722/91880: one deposit, one
 /// credit; it stands at the later block, and at the earlier one again when that is lost.
@@ -84,5 +84,39 @@ fn a_payment_split_into_small_outputs_is_as_deep_as_its_sum() {
         assert_eq!(rig.tables.state(&one.outpoint(0)), "credited");
         rig.compare();
         assert!(!rig.is_on_chain(&a));
+    });
+}
+
+/// Amounts are kept as texts: a comparison of texts has 9 above 10, and a sum that SQL makes of them is a
+/// double, which has no odd numbers above 2^53.
+#[test]
+fn amounts_are_compared_and_summed_as_whole_numbers() {
+    const LARGE: u64 = 1 << 53;
+    in_simulation(async {
+        let tiers = [(10, 1), (LARGE + 1, 2)];
+        let mut rig = Rig::with(|settings| settings.terms.policy = policy(&tiers, 6)).await;
+        let (shop, other) = (rig.watch(1).await, rig.watch(2).await);
+        // By the block's sum: 9, 10, 2^53, 2^53 + 1.
+        let blocks: [(&[u64], u32); 4] = [(&[9], 1), (&[10], 2), (&[LARGE], 2), (&[LARGE, 1], 6)];
+        let mut sum = 0;
+        for (amounts, needed) in blocks {
+            let paid: Vec<_> = amounts
+                .iter()
+                .zip([&shop, &other])
+                .map(|(amount, to)| rig.pay(to, *amount))
+                .collect();
+            rig.mine(&paid.iter().collect::<Vec<_>>());
+            rig.settle().await;
+            let deposit = rig.tables.deposit(&paid[0].outpoint(0));
+            assert_eq!(deposit.confirmations, Some(needed), "{amounts:?}");
+            sum += amounts.iter().sum::<u64>();
+        }
+        rig.extend(6);
+        rig.settle().await;
+        rig.compare();
+        let balances = rig.read(|tx| tx.balances(None));
+        assert_eq!(balances.len(), 1);
+        assert_eq!(balances[0].credited, Amount::from_u64(sum));
+        assert_eq!(sum % 2, 0, "2^54 + 20");
     });
 }
