@@ -62,7 +62,9 @@ fn measure(table: &mut Table, what: &str, confirmations: u32) {
     let folder = tempfile::tempdir().unwrap();
     let before = folder.path().join("before.db");
     let (step, terms) = prepare(&before, confirmations);
-    let (mut ours, mut bare, mut plain) = (Vec::new(), Vec::new(), Vec::new());
+    let mut ours = Vec::new();
+    let mut others = [Kept::Keys, Kept::Indexes, Kept::Rules].map(|kept| (kept, Vec::new()));
+    let mut plain = Vec::new();
     let mut rows = 0;
     for round in 0..ROUNDS {
         let after = addresses::copy(&before, folder.path(), &format!("after-{round}.db"));
@@ -72,21 +74,67 @@ fn measure(table: &mut Table, what: &str, confirmations: u32) {
             .iter()
             .map(|change| change.inserts.len() + change.updates.len())
             .sum();
-        let copy = addresses::copy(&before, folder.path(), &format!("bare-{round}.db"));
-        bare.push(write(&copy, &changes));
-        plain.push(write(&without_rules(&before, &copy), &changes));
+        for (kept, spans) in &mut others {
+            let copy = addresses::copy(&before, folder.path(), &format!("{kept:?}-{round}.db"));
+            kept.strip(&copy);
+            spans.push(write(&copy, &changes, *kept == Kept::Rules));
+        }
+        let copy = without_keys(&before, &folder.path().join(format!("plain-{round}.db")));
+        plain.push(write(&copy, &changes, false));
     }
-    let (ours, bare, plain) = (best(&ours), best(&bare), best(&plain));
+    let [keys, indexes, rules] = others.map(|(_, spans)| best(&spans));
+    let (ours, plain) = (best(&ours), best(&plain));
     let figure = |span: Duration| format!("{:.1}", span.as_secs_f64() * 1_000.0);
-    table.figure(&format!("{what}: {rows} rows, bare SQLite"), figure(bare));
+    table.figure(
+        &format!("{what}: {rows} rows, bare SQLite with keys and unique indexes"),
+        figure(keys),
+    );
     table.ratio(
-        &format!("{what}: creditd"),
+        &format!("{what}: creditd, by that"),
         figure(ours),
-        quotient(ours, bare),
+        quotient(ours, keys),
         Target::AtMost(3.0),
     );
-    let what = format!("{what}: the same into tables without keys, checks and triggers");
-    table.ratio(&what, figure(plain), quotient(plain, bare), Target::None);
+    for (with, span) in [
+        ("our other indexes too", indexes),
+        ("our triggers, CHECKs and foreign keys too", rules),
+        ("no keys at all", plain),
+    ] {
+        table.figure(&format!("{what}: the same rows with {with}"), figure(span));
+        let by_that = format!("{what}: creditd, by that");
+        table.ratio(&by_that, figure(ours), quotient(ours, span), Target::None);
+    }
+}
+
+/// What a database keeps of ours when it stands for bare SQLite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    /// Primary keys and unique indexes, without which a row could come twice: the one that counts.
+    Keys,
+    /// Every index.
+    Indexes,
+    /// Every index, trigger, CHECK and foreign key.
+    Rules,
+}
+
+impl Kept {
+    /// Takes the rest away. CHECKs and foreign keys stay in the file and are not looked at (see [`write`]).
+    fn strip(self, path: &Path) {
+        let gone = match self {
+            Kept::Keys => "type = 'trigger' OR (type = 'index' AND sql LIKE 'CREATE INDEX %')",
+            Kept::Indexes => "type = 'trigger'",
+            Kept::Rules => return,
+        };
+        let conn = Connection::open(path).unwrap();
+        let list = format!("SELECT 'DROP ' || type || ' ' || name FROM sqlite_schema WHERE {gone}");
+        let drops: Vec<String> = {
+            let mut statement = conn.prepare(&list).unwrap();
+            let rows = statement.query_map([], |row| row.get(0)).unwrap();
+            rows.map(Result::unwrap).collect()
+        };
+        assert!(!drops.is_empty(), "nothing is taken away for {self:?}");
+        conn.execute_batch(&drops.join(";")).unwrap();
+    }
 }
 
 /// A database at `path`, closed, that the returned step makes `DEPOSITS` credits in.
@@ -240,16 +288,20 @@ fn change(conn: &Connection, table: &'static str) -> Change {
     }
 }
 
-/// Puts the changes into the database at `path` with nothing but prepared statements, in one transaction.
-fn write(path: &Path, changes: &[Change]) -> Duration {
+/// Puts the changes into the database at `path` with nothing but prepared statements, in one transaction,
+/// under the pragmas of the daemon; CHECKs and foreign keys are looked at only with `has_rules`.
+fn write(path: &Path, changes: &[Change], has_rules: bool) -> Duration {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags).unwrap();
     conn.execute_batch(
-        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
          PRAGMA recursive_triggers = ON; PRAGMA cell_size_check = ON; PRAGMA cache_size = -12000; \
          PRAGMA mmap_size = 0; PRAGMA temp_store = MEMORY",
     )
     .unwrap();
+    conn.pragma_update(None, "foreign_keys", has_rules).unwrap();
+    conn.pragma_update(None, "ignore_check_constraints", !has_rules)
+        .unwrap();
     timed(|| {
         conn.execute_batch("BEGIN IMMEDIATE").unwrap();
         for change in changes {
@@ -282,9 +334,8 @@ fn write(path: &Path, changes: &[Change]) -> Duration {
 
 /// The same content as `before` in tables that have no more than a row number and, where rows are updated,
 /// their key.
-fn without_rules(before: &Path, beside: &Path) -> PathBuf {
-    let path = beside.with_extension("plain.db");
-    let conn = Connection::open(&path).unwrap();
+fn without_keys(before: &Path, path: &Path) -> PathBuf {
+    let conn = Connection::open(path).unwrap();
     let attach = format!("ATTACH '{}' AS before", before.display());
     conn.execute_batch(&attach).unwrap();
     for table in TABLES {
@@ -293,5 +344,5 @@ fn without_rules(before: &Path, beside: &Path) -> PathBuf {
     }
     conn.execute_batch("CREATE UNIQUE INDEX deposits_key ON deposits (output)")
         .unwrap();
-    path
+    path.to_owned()
 }
