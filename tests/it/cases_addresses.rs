@@ -84,28 +84,46 @@ fn c23_wrong_spellings_are_refused_and_nothing_is_stored() {
     let one_letter = D3.replace("mrCD", "mrcD");
     let twisted = D1.replace("080", "08q");
     let wrong = [
-        ("mixed-case bech32", mixed.as_str()),
-        ("upper-case prefix alone", &mixed_prefix),
-        ("lower-cased base58", &lower_base58),
-        ("upper-cased base58", &upper_base58),
-        ("one letter's case", &one_letter),
-        ("another last letter", &twisted),
-        ("mainnet", "bc1qw508d6qejxtdg4y5r3zarvary0c5xw7kv8f3t4"),
-        ("testnet", "tb1qw508d6qejxtdg4y5r3zarvary0c5xw7kxpjzsx"),
-        ("mainnet legacy", "1BgGZ9tcN4rm9KBzDn7KprQz87SZ26SAMH"),
-        ("nothing", ""),
+        ("mixed-case bech32", mixed.as_str(), "upper and lower case mixed"),
+        (
+            "upper-case prefix alone",
+            &mixed_prefix,
+            "upper and lower case mixed",
+        ),
+        ("lower-cased base58", &lower_base58, "checksum does not fit"),
+        ("upper-cased base58", &upper_base58, "checksum does not fit"),
+        ("one letter's case", &one_letter, "checksum does not fit"),
+        ("another last letter", &twisted, "checksum does not fit"),
+        (
+            "mainnet",
+            "bc1qw508d6qejxtdg4y5r3zarvary0c5xw7kv8f3t4",
+            "an address of main, but this chain is regtest",
+        ),
+        (
+            "testnet",
+            "tb1qw508d6qejxtdg4y5r3zarvary0c5xw7kxpjzsx",
+            "but this chain is regtest",
+        ),
+        (
+            "mainnet legacy",
+            "1BgGZ9tcN4rm9KBzDn7KprQz87SZ26SAMH",
+            "an address of main, but this chain is regtest",
+        ),
+        ("nothing", "", "not a Bitcoin address"),
         (
             "an account of another chain",
             "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed",
+            "not a Bitcoin address",
         ),
     ];
-    for (what, address) in wrong {
+    for (what, address, why) in wrong {
         let output = daemon.cli(&["watch", "add", address, "--merchant", "shop"]);
         assert_eq!(output.status.code(), Some(2), "{what}: {output:?}");
-        assert!(!output.stderr.is_empty(), "{what} is refused in words");
+        let words = String::from_utf8(output.stderr).unwrap();
+        assert!(words.contains(why), "{what} is refused because of {why}: {words}");
     }
     let list = daemon.folder().join("addresses.txt");
-    let lines: Vec<&str> = wrong.iter().map(|(_, address)| *address).collect();
+    let lines: Vec<&str> = wrong.iter().map(|(_, address, _)| *address).collect();
     std::fs::write(&list, lines.join("\n") + "\n" + D1 + "\n").unwrap();
     let list = list.to_str().unwrap();
     let imported = daemon

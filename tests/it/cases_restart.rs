@@ -7,16 +7,23 @@ use crate::common::stub::Reply;
 use crate::common::wait::{PATIENCE, wait_until};
 
 /// How bitcoind tells that it is starting: in the old way, and as JSON-RPC 2.0 does.
-fn warm_up() -> [(Reply, &'static str); 4] {
+fn warm_up() -> Vec<(Reply, &'static str)> {
+    let both = |text: &'static str| {
+        let words = text.trim_end_matches('…');
+        [
+            (Reply::Error(-28, text), words),
+            (Reply::ErrorIn200(-28, text), words),
+        ]
+    };
     [
-        (Reply::Error(-28, "Loading block index…"), "Loading block index"),
-        (Reply::Error(-28, "Verifying blocks…"), "Verifying blocks"),
-        (
-            Reply::Error(-28, "Loading P2P addresses…"),
-            "Loading P2P addresses",
-        ),
-        (Reply::ErrorIn200(-28, "Loading wallet…"), "Loading wallet"),
+        "Loading block index…",
+        "Verifying blocks…",
+        "Loading P2P addresses…",
+        "Loading wallet…",
     ]
+    .into_iter()
+    .flat_map(both)
+    .collect()
 }
 
 /// Plays a restart of the node; at each step the reason stands in the daemon's status, in words.

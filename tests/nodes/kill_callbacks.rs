@@ -15,6 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::common::daemon::{Daemon, Setup};
+use crate::common::node::RegtestNode;
 use crate::common::receiver::{Heard, Receiver, answer};
 use crate::common::wait::{PATIENCE, let_pass, wait_until};
 use crate::market::Draw;
@@ -22,6 +23,9 @@ use crate::shop::{assert_sound, read, text};
 
 /// At least so many kills at random moments, or the test has failed.
 const KILLS: u32 = 200;
+
+/// Kills beside a real node, which is slower.
+const KILLS_BESIDE_A_NODE: u32 = 12;
 
 /// Kills while the receiver has a callback and has not answered it.
 const KILLS_UNANSWERED: u32 = 20;
@@ -72,23 +76,77 @@ fn kind_of(heard: &Heard) -> String {
     text(&body["type"])
 }
 
+/// Who mines and pays: the sandbox, quick enough for hundreds of blocks, or a real node.
+enum Miner {
+    Sandbox { chain: Sandbox, _folder: TempDir },
+    Node(RegtestNode),
+}
+
+impl Miner {
+    fn sandbox() -> Miner {
+        let folder = tempfile::tempdir().unwrap();
+        let sandbox = Sandbox::start(folder.path(), Clock::real()).unwrap();
+        Miner::Sandbox {
+            chain: sandbox,
+            _folder: folder,
+        }
+    }
+
+    fn node() -> Miner {
+        let node = RegtestNode::start();
+        node.fund();
+        node.split_coin(40);
+        Miner::Node(node)
+    }
+
+    fn setup(&self) -> Setup {
+        match self {
+            Miner::Sandbox { chain, .. } => {
+                Setup::new(chain.url().to_owned(), chain.cookie_file().to_owned())
+            }
+            Miner::Node(node) => Setup::for_node(node),
+        }
+    }
+
+    fn tip(&self) -> String {
+        match self {
+            Miner::Sandbox { chain, .. } => chain.tip().to_string(),
+            Miner::Node(node) => node.tip(),
+        }
+    }
+
+    /// Pays, and mines until it is deep enough.
+    fn pay(&self, address: &str, sat: u64) -> Txid {
+        match self {
+            Miner::Sandbox { chain, .. } => {
+                let txid = chain.pay(address, sat).unwrap();
+                chain.mine(3).unwrap();
+                txid
+            }
+            Miner::Node(node) => {
+                let paid = node.payment(address, sat);
+                node.broadcast(&paid);
+                node.mine(3);
+                Txid::from_hex(&paid.txid).unwrap()
+            }
+        }
+    }
+}
+
 struct Play {
     draw: Draw,
-    sandbox: Sandbox,
+    miner: Miner,
     daemon: Daemon,
     inbox: Arc<Inbox>,
     key: VerifyKey,
     paid: Vec<(Txid, u64)>,
     kills: u32,
     _receiver: Receiver,
-    _folder: TempDir,
 }
 
 impl Play {
-    fn start(seed: u64) -> Play {
-        let folder = tempfile::tempdir().unwrap();
-        let sandbox = Sandbox::start(folder.path(), Clock::real()).unwrap();
-        let mut setup = Setup::new(sandbox.url().to_owned(), sandbox.cookie_file().to_owned());
+    fn start(seed: u64, miner: Miner) -> Play {
+        let mut setup = miner.setup();
         setup.tables = "[callbacks]\nallow_ranges = [\"127.0.0.0/8\"]\n".to_owned();
         let inbox = Arc::new(Inbox::default());
         let theirs = Arc::clone(&inbox);
@@ -106,21 +164,20 @@ impl Play {
         daemon.start_again();
         let mut play = Play {
             draw: Draw::new(seed),
-            sandbox,
+            miner,
             daemon,
             inbox,
             key: VerifyKey::parse(&text(&added["secret"])).unwrap(),
             paid: Vec::new(),
             kills: 0,
             _receiver: receiver,
-            _folder: folder,
         };
         play.await_following();
         play
     }
 
     fn await_following(&mut self) {
-        let tip = self.sandbox.tip().to_string();
+        let tip = self.miner.tip();
         self.daemon
             .wait_for("it follows", &["chain", "status"], |status| {
                 (status["chains"][0]["hash"] == tip.as_str()).then_some(())
@@ -131,8 +188,7 @@ impl Play {
     fn pay(&mut self) -> Txid {
         let number = u32::try_from(self.paid.len()).unwrap();
         let sat = 10_000 + u64::from(number);
-        let txid = self.sandbox.pay(&address(number), sat).unwrap();
-        self.sandbox.mine(3).unwrap();
+        let txid = self.miner.pay(&address(number), sat);
         self.paid.push((txid, sat));
         txid
     }
@@ -244,8 +300,18 @@ fn address(number: u32) -> String {
 fn c37_daemon_killed_between_block_and_callback_two_hundred_times_tells_each_credit() {
     let seed = std::env::var("CREDITD_TEST_SEED").map_or(1, |seed| seed.parse().unwrap());
     eprintln!("seed {seed}; another one with CREDITD_TEST_SEED");
-    let mut play = Play::start(seed);
-    while play.kills < KILLS {
+    killed_at_random_moments(seed, Miner::sandbox(), KILLS);
+}
+
+/// The same beside a real node, whose blocks and answers take their own time.
+#[test]
+fn c37_daemon_killed_beside_a_real_node_tells_each_credit() {
+    killed_at_random_moments(1, Miner::node(), KILLS_BESIDE_A_NODE);
+}
+
+fn killed_at_random_moments(seed: u64, miner: Miner, kills: u32) {
+    let mut play = Play::start(seed, miner);
+    while play.kills < kills {
         let slow_ms = play.draw.below(40);
         play.inbox.slow_ms.store(slow_ms, Ordering::SeqCst);
         let txid = play.pay();
@@ -277,7 +343,7 @@ fn c37_daemon_killed_between_block_and_callback_two_hundred_times_tells_each_cre
 
 #[test]
 fn c37_killed_after_the_receiver_got_it_and_before_it_is_marked_sends_the_same_again() {
-    let mut play = Play::start(1);
+    let mut play = Play::start(1, Miner::sandbox());
     for _ in 0..KILLS_UNANSWERED {
         let held = play.inbox.held.load(Ordering::SeqCst);
         play.inbox.is_holding.store(true, Ordering::SeqCst);
