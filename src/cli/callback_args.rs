@@ -30,9 +30,9 @@ Examples:
         /// How long the old secret goes on being used
         #[arg(long, value_name = "HOURS", default_value_t = 24)]
         overlap_hours: u32,
-        /// Why; kept in the audit (one line of at most 500 characters)
-        #[arg(long, value_name = "TEXT", value_parser = words::reason)]
-        reason: String,
+        /// The reason, and whether to do it
+        #[command(flatten)]
+        repair: Repair,
     },
     /// Send a test event and say what came of it
     Test {

@@ -177,8 +177,8 @@ fn endpoint(out: &mut Out, config: &Config, command: &Endpoints) -> anyhow::Resu
         Endpoints::RotateSecret {
             id,
             overlap_hours,
-            reason,
-        } => endpoints::rotate(out, config, id, *overlap_hours, reason),
+            repair,
+        } => endpoints::rotate(out, config, id, *overlap_hours, repair),
         Endpoints::Test { id, wait_secs } => endpoints::test(out, config, id, *wait_secs),
     }
 }

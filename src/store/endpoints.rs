@@ -4,7 +4,10 @@ use super::chains::one;
 use super::{ReadTx, StoreError, WriteTx};
 use crate::rules::ids;
 use crate::webhook::Key;
-use rusqlite::{Row, params};
+use rusqlite::{OptionalExtension, Row, params};
+
+/// So long the same rotation, for the same reason, is taken for the same command.
+const SAME_COMMAND_MS: i64 = 86_400_000;
 
 /// An endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +86,38 @@ impl ReadTx<'_> {
         self.keys_of(endpoint.key, now_ms)
     }
 
+    /// When the endpoint's key was last rotated, if that was for this reason and not long ago: while the key
+    /// before it is still used, or within a day.
+    pub fn rotated_for(
+        &self,
+        endpoint: &Endpoint,
+        reason: &str,
+        now_ms: i64,
+    ) -> Result<Option<i64>, StoreError> {
+        // Audit rows have the endpoint in their words; the youngest secret has its own time.
+        let made: Option<(i64, bool)> = self
+            .conn()
+            .query_row(
+                "SELECT s.created_at, EXISTS (SELECT 1 FROM endpoint_secrets o \
+                 WHERE o.endpoint = s.endpoint AND o.expires_at > ?2) \
+                 FROM endpoint_secrets s WHERE s.endpoint = ?1 ORDER BY s.id DESC LIMIT 1",
+                params![endpoint.key, now_ms],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+            .optional()?;
+        let Some((made_at, is_overlapping)) = made else {
+            return Ok(None);
+        };
+        let cause = format!("{}: {reason}", endpoint.id);
+        let is_same = one::<i64>(
+            self.conn(),
+            "SELECT 1 FROM audit WHERE action = 'rotate-secret' AND cause = ?1 AND at = ?2",
+            params![cause, made_at],
+        )?;
+        let is_recent = is_overlapping || made_at > now_ms.saturating_sub(SAME_COMMAND_MS);
+        Ok(is_same.filter(|_| is_recent).map(|_| made_at))
+    }
+
     /// The owner's key; `None` for operators.
     pub(super) fn owner_of(&self, endpoint: &Endpoint) -> Result<Option<i64>, StoreError> {
         let owner = one::<Option<i64>>(
@@ -156,14 +191,15 @@ impl WriteTx<'_> {
     }
 
     /// Adds a key to an endpoint; the others of its scheme go on being used for `overlap_ms`, so that the
-    /// receiver can change over. The same key again changes nothing.
+    /// receiver can change over. False when the key is there already or it was rotated for this reason a
+    /// moment ago: the same command given twice makes one key.
     pub fn rotate_key(
         &mut self,
         id: &str,
         key: &Key,
         overlap_ms: i64,
         reason: &str,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let endpoint = self.endpoint(id)?;
         let known = "SELECT 1 FROM endpoint_secrets WHERE endpoint = ?1 AND secret = ?2";
         if one::<i64>(
@@ -172,8 +208,9 @@ impl WriteTx<'_> {
             params![endpoint.key, key.to_secret().reveal()],
         )?
         .is_some()
+            || self.rotated_for(&endpoint, reason, self.now_ms())?.is_some()
         {
-            return Ok(());
+            return Ok(false);
         }
         let until = self.now_ms().saturating_add(overlap_ms);
         self.conn().execute(
@@ -182,7 +219,8 @@ impl WriteTx<'_> {
             params![endpoint.key, key.scheme().version(), until],
         )?;
         self.insert_key(&endpoint, key)?;
-        self.audit_endpoint(&endpoint, "rotate-secret", reason)
+        self.audit_endpoint(&endpoint, "rotate-secret", reason)?;
+        Ok(true)
     }
 
     /// Pauses an endpoint: its events are queued and not sent. False when it is paused already.

@@ -118,7 +118,10 @@ fn every_key_is_documented() {
         ("endpoint list", vec![]),
         ("endpoint pause", vec![&endpoint, "--reason", "x", "--apply"]),
         ("endpoint resume", vec![&endpoint, "--reason", "x", "--apply"]),
-        ("endpoint rotate-secret", vec![&endpoint, "--reason", "x"]),
+        (
+            "endpoint rotate-secret",
+            vec![&endpoint, "--reason", "x", "--apply"],
+        ),
         ("endpoint test", vec![&endpoint, "--wait-secs", "0"]),
         ("callbacks list", vec![]),
         ("callbacks show", vec![&event]),

@@ -398,22 +398,36 @@ fn parked_callbacks_are_sent_again_and_a_rotated_secret_signs_beside_the_old_one
     let shown = daemon.json(&["callbacks", "show", &event]);
     assert!(shown.to_string().contains("deposit.confirming"), "{shown}");
 
-    let rotate = [
-        "endpoint",
-        "rotate-secret",
-        endpoint,
-        "--reason",
-        "yearly",
-        "--overlap-hours",
-    ];
-    daemon.json(&[&rotate[..], &["48"]].concat());
+    let rotate = |reason, hours| {
+        let command = ["endpoint", "rotate-secret", endpoint, "--reason", reason];
+        [&command[..], &["--overlap-hours", hours]].concat()
+    };
+    let applied = |reason, hours| [&rotate(reason, hours)[..], &["--apply"]].concat();
+    let outcome = |args: &[&str]| {
+        let done = daemon.json(args);
+        (
+            done["outcome"].as_str().unwrap().to_owned(),
+            done["secret"].is_null(),
+        )
+    };
+    assert_eq!(outcome(&rotate("yearly", "48")), ("dry".to_owned(), true));
+    assert_eq!(outcome(&applied("yearly", "48")), ("rotated".to_owned(), false));
+    assert_eq!(outcome(&applied("yearly", "48")), ("nothing".to_owned(), true));
     let retry = ["callbacks", "retry", &event, "--reason", "receiver is mended"];
     daemon.json(&retry);
     assert!(receiver.heard().is_empty(), "dry until --apply");
     daemon.json(&[&retry[..], &["--apply"]].concat());
     assert_eq!(signatures(&receiver, 0), 2);
     assert_eq!(receiver.heard()[0].header("webhook-id"), Some(event.as_str()));
-    daemon.json(&[&rotate[..], &["0"]].concat());
+    let told = daemon.cli(&rotate("leaked", "0"));
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(told.contains("the old signature ends at once"), "{told}");
+    assert_eq!(daemon.json(&applied("leaked", "0"))["outcome"], "rotated");
+    assert_eq!(
+        daemon.json(&applied("leaked", "0"))["outcome"],
+        "nothing",
+        "given twice it makes one key"
+    );
     daemon.json(&["endpoint", "test", endpoint]);
     assert_eq!(signatures(&receiver, 1), 1);
     daemon.stop();

@@ -207,7 +207,14 @@ fn planted_secrets_come_out_nowhere() {
         let newest = list["callbacks"].as_array()?.first()?;
         (newest["attempts"].as_u64()? > 0).then(|| text(&newest["event"]))
     });
-    let rotated = daemon.json(&["endpoint", "rotate-secret", &endpoint, "--reason", "test"]);
+    let rotated = daemon.json(&[
+        "endpoint",
+        "rotate-secret",
+        &endpoint,
+        "--reason",
+        "test",
+        "--apply",
+    ]);
     let second = text(&rotated["secret"]);
     ask_everything(&daemon, &endpoint, &event, &mut harvest);
     daemon.stop();
