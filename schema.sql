@@ -111,9 +111,14 @@ CREATE TABLE txs (
     absent_since  INTEGER,
     -- who spent one of its (or its ancestors') inputs
     replaced_by   BLOB CHECK (length(replaced_by) = 32),
+    -- of a replaced one: whom the last lists have instead of `replaced_by` (itself = it is back), and how
+    -- many in a row
+    rival         BLOB CHECK (length(rival) = 32),
+    rival_lists   INTEGER NOT NULL DEFAULT 0,
     UNIQUE (chain, txid)
 ) STRICT;
 CREATE INDEX txs_listed ON txs (chain) WHERE is_listed = 1;
+CREATE INDEX txs_rivalled ON txs (chain) WHERE rival IS NOT NULL;
 CREATE INDEX txs_absent ON txs (chain) WHERE absent_since IS NOT NULL;
 
 -- The best-chain blocks that hold a stored transaction. More than one only for the coinbases that repeat a

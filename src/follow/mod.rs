@@ -401,20 +401,21 @@ impl<S: ChainSource> Follower<S> {
         let applying = self
             .store
             .write(move |tx| tx.apply_mempool(key, &applied, listing, &terms));
-        let outpoints = match applying.await? {
-            ListApplied::Done(outpoints) => outpoints,
+        let (outpoints, known) = match applying.await? {
+            ListApplied::Done(outpoints) => (outpoints, Some((list, now))),
             ListApplied::Partly(outpoints) => {
                 // The next look refreshes the index first and then lists again.
                 self.listed_at = None;
-                outpoints
+                (outpoints, Some((list, now)))
             }
+            ListApplied::Pending(outpoints) => (outpoints, None),
             ListApplied::Outdated => return Ok(()),
         };
         self.store.wake();
         outpoints
             .iter()
             .for_each(|outpoint| self.index.add_outpoint(outpoint));
-        self.last_list = Some((list, now));
+        self.last_list = known;
         Ok(())
     }
 

@@ -247,7 +247,8 @@ impl WriteTx<'_> {
             .execute(params![chain.0, int(height)?, tx])?;
         self.conn()
             .prepare_cached(
-                "UPDATE txs SET is_listed = 0, absent_since = NULL, replaced_by = NULL WHERE id = ?1 \
+                "UPDATE txs SET is_listed = 0, absent_since = NULL, replaced_by = NULL, rival = NULL \
+                 WHERE id = ?1 \
                  AND (is_listed = 1 OR absent_since IS NOT NULL OR replaced_by IS NOT NULL)",
             )?
             .execute([tx])?;

@@ -58,7 +58,7 @@ impl WriteTx<'_> {
         let changed = self
             .conn()
             .prepare_cached(
-                "UPDATE txs SET replaced_by = ?2, is_listed = 0, absent_since = NULL \
+                "UPDATE txs SET replaced_by = ?2, is_listed = 0, absent_since = NULL, rival = NULL \
                  WHERE id = ?1 AND (replaced_by IS NULL OR replaced_by <> ?2)",
             )?
             .execute(params![tx, by])?;

@@ -1,5 +1,8 @@
 //! Applying a mempool list: who is in it is seen, who stays out of it for long is evicted, who conflicts with
-//! it is replaced. A list counts only if it was read at our tip and is newer than the last one.
+//! it is replaced. A list counts only if it was read at our tip and is newer than the last one. Behind one
+//! address there may be nodes with rival payments in their mempools, whose lists come in turn: the first of
+//! them to replace a payment does so at once, but what is replaced already changes only when lists in a row
+//! agree, see [`rivals`](super::rivals).
 
 use super::advance::Terms;
 use super::chains::ChainKey;
@@ -9,6 +12,7 @@ use super::{StoreError, WriteTx};
 use crate::rules::state::Fact;
 use crate::rules::{CandidateTx, MempoolList, Outpoint, Txid};
 use rusqlite::{OptionalExtension, params};
+use std::collections::BTreeSet;
 
 /// How much longer than the time from list to list the gap between two applied ones may be and still count as
 /// observed: blocks and slow answers come between. No more of a gap counts, however long nobody looked.
@@ -32,8 +36,21 @@ pub enum ListApplied {
     Done(Vec<Outpoint>),
     /// The same, but rules were added since it was filtered: what pays them is in the next list.
     Partly(Vec<Outpoint>),
+    /// The same, but some of it counts only once the next lists agree, be they the same as this one.
+    Pending(Vec<Outpoint>),
     /// Read at another tip than ours, or not newer than the last one: it says nothing.
     Outdated,
+}
+
+/// A list on its way into the tables.
+struct Applying<'l> {
+    at: Context,
+    list: &'l MempoolList,
+    next_height: u64,
+    /// What the index must know from now on.
+    outpoints: Vec<Outpoint>,
+    /// Replaced transactions that it does not show as they are.
+    rivalled: BTreeSet<i64>,
 }
 
 impl WriteTx<'_> {
@@ -56,18 +73,28 @@ impl WriteTx<'_> {
         let is_partial =
             list.version < self.list_version()? && !self.scripts_since(chain, list.version)?.is_empty();
         let clock = self.tick_list_clock(chain, listing)?;
-        let at = self.context(chain)?;
-        let mut outpoints = Vec::new();
+        let mut applying = Applying {
+            at: self.context(chain)?,
+            list,
+            next_height: tip.height + 1,
+            outpoints: Vec::new(),
+            rivalled: BTreeSet::new(),
+        };
         for candidate in &list.txs {
-            self.list_tx(&at, candidate, list, tip.height + 1, &mut outpoints)?;
+            self.list_tx(&mut applying, candidate)?;
         }
+        let Applying {
+            outpoints, rivalled, ..
+        } = applying;
+        self.forget_rivals(chain, &rivalled)?;
         self.note_absences(chain, list, clock)?;
         if listing.is_synced {
             self.evict(chain, clock - terms.evict_after_ms)?;
         }
-        Ok(match is_partial {
-            true => ListApplied::Partly(outpoints),
-            false => ListApplied::Done(outpoints),
+        Ok(match (is_partial, rivalled.is_empty()) {
+            (true, _) => ListApplied::Partly(outpoints),
+            (false, false) => ListApplied::Pending(outpoints),
+            (false, true) => ListApplied::Done(outpoints),
         })
     }
 
@@ -89,32 +116,33 @@ impl WriteTx<'_> {
         Ok(clock)
     }
 
-    fn list_tx(
-        &mut self,
-        at: &Context,
-        candidate: &CandidateTx,
-        list: &MempoolList,
-        next_height: u64,
-        outpoints: &mut Vec<Outpoint>,
-    ) -> Result<(), StoreError> {
-        if self.is_listed_unchanged(at.chain, candidate)? {
+    fn list_tx(&mut self, applying: &mut Applying<'_>, candidate: &CandidateTx) -> Result<(), StoreError> {
+        let chain = applying.at.chain;
+        if self.is_listed_unchanged(chain, candidate)? {
             return Ok(());
         }
-        if let Some(tx) = self.find_tx(at.chain, &candidate.txid)?
-            && self.is_included(tx)?
-        {
-            // A list at our tip that holds what our chain holds contradicts itself.
-            return Ok(());
+        if let Some(tx) = self.find_tx(chain, &candidate.txid)? {
+            if self.is_included(tx)? {
+                // A list at our tip that holds what our chain holds contradicts itself.
+                return Ok(());
+            }
+            if self.replaced_by(tx)?.is_some() {
+                if !self.rivals(tx, &candidate.txid, applying.list)? {
+                    // Nobody is replaced by what is itself replaced.
+                    applying.rivalled.insert(tx);
+                    return Ok(());
+                }
+                self.end_replacement(tx)?;
+            }
         }
-        let matched = self.matched(at.chain, candidate, next_height)?;
+        let matched = self.matched(chain, candidate, applying.next_height)?;
         if !matched.is_empty() {
-            let recorded = self.record_tx(at, candidate, &matched)?;
+            let recorded = self.record_tx(&applying.at, candidate, &matched)?;
             self.conn()
-                .prepare_cached(
-                    "UPDATE txs SET is_listed = 1, absent_since = NULL, replaced_by = NULL WHERE id = ?1",
-                )?
+                .prepare_cached("UPDATE txs SET is_listed = 1, absent_since = NULL WHERE id = ?1")?
                 .execute([recorded.tx])?;
-            remember(candidate, matched.iter().map(|hit| hit.output.vout), outpoints);
+            let vouts = matched.iter().map(|hit| hit.output.vout);
+            remember(candidate, vouts, &mut applying.outpoints);
             let cause = Cause::other("in the node's mempool");
             for Made { mut deposit, hold } in recorded.made {
                 deposit.replaced_by = None;
@@ -124,8 +152,8 @@ impl WriteTx<'_> {
                 }
             }
         }
-        self.note_spends(at.chain, candidate, None)?;
-        self.replace_unlisted(at.chain, candidate, list)
+        self.note_spends(chain, candidate, None)?;
+        self.replace_unlisted(applying, candidate)
     }
 
     /// True for a transaction that an earlier list brought with as many outputs: nothing about it can be new.
@@ -146,17 +174,22 @@ impl WriteTx<'_> {
     /// same reason a loser whose replacement is still listed keeps it.
     fn replace_unlisted(
         &mut self,
-        chain: ChainKey,
+        applying: &mut Applying<'_>,
         candidate: &CandidateTx,
-        list: &MempoolList,
     ) -> Result<(), StoreError> {
-        for loser in self.conflicts_of(chain, &candidate.txid, &candidate.inputs)? {
+        let list = applying.list;
+        for loser in self.conflicts_of(applying.at.chain, &candidate.txid, &candidate.inputs)? {
             let (txid, by): (Txid, Option<Txid>) = self
                 .conn()
                 .prepare_cached("SELECT txid, replaced_by FROM txs WHERE id = ?1")?
                 .query_row([loser], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            if !list.listed.contains(&txid) && by.is_none_or(|by| !list.listed.contains(&by)) {
+            if list.listed.contains(&txid) || by.is_some_and(|by| list.listed.contains(&by)) {
+                continue;
+            }
+            if by.is_none() || self.rivals(loser, &candidate.txid, list)? {
                 self.replace(loser, &candidate.txid, None, false)?;
+            } else {
+                applying.rivalled.insert(loser);
             }
         }
         Ok(())

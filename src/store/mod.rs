@@ -34,6 +34,7 @@ mod projection;
 mod repair;
 pub mod report;
 mod rescan;
+mod rivals;
 mod shell;
 mod staged;
 mod stretch;

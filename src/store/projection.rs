@@ -17,6 +17,8 @@ const COUNTERS: &[(&str, &str)] = &[
     ("chains", "state"),
     ("chains", "state_reason"),
     ("chains", "state_since"),
+    ("txs", "rival"),
+    ("txs", "rival_lists"),
     ("outputs", "duplicates"),
 ];
 

@@ -1,7 +1,7 @@
 //! The mempool, as the real follower and store take it: seen, replaced, evicted, and back.
 
 use crate::rig::{Rig, in_simulation};
-use crate::scripted::{Hook, Tx, World, script};
+use crate::scripted::{Hook, Out, Tx, World, script};
 use creditd::store::{AddressKind, NewAddress};
 use std::time::Duration;
 
@@ -372,22 +372,94 @@ fn colliding_short_hashes_change_nothing() {
     });
 }
 
-/// Lists of two nodes in turn, one of which does not have the payment: it is in the mempool or it is not, and
-/// whoever flips writes no event.
+/// Lists of two nodes in turn, one of which does not have the payment, or has another one that spends the
+/// same coin, to us or elsewhere: it is in the mempool or it is not, and whoever flips writes no event.
 #[test]
 fn a_balancer_between_two_mempools_floods_nobody() {
     in_simulation(async {
-        let mut rig = Rig::new().await;
-        let to = rig.watch(1).await;
+        let seen = "deposit.seen";
+        let replaced = "deposit.replaced";
+        for (rival, expected) in [
+            (None, vec![seen]),
+            (Some(script(900)), vec![seen, replaced]),
+            (Some(script(1)), vec![seen, seen, replaced]),
+        ] {
+            let mut rig = Rig::new().await;
+            let to = rig.watch(1).await;
+            rig.extend(1);
+            let pay = rig.pay(&to, 5);
+            {
+                let mut world = rig.chain.world();
+                let World { tree, nodes, .. } = &mut *world;
+                assert!(nodes[0].accept(tree, &pay));
+                if let Some(elsewhere) = rival {
+                    let rival = tree.tx(pay.inputs.clone(), vec![Out::new(elsewhere, 4)]);
+                    assert!(nodes[1].accept(tree, &rival));
+                }
+            }
+            rig.settle().await;
+            rig.chain.world().alternates = true;
+            rig.wait(Duration::from_secs(600)).await;
+            assert_eq!(rig.tables.events(), expected);
+        }
+    });
+}
+
+/// Each of two nodes with rival payments answers for a while: a replacement is told at once, and every way
+/// back takes more lists in a row than the one before.
+#[test]
+fn two_mempools_that_take_turns_flip_less_and_less() {
+    in_simulation(async {
+        // Three events, and two for each way back: in 3, 6, 12, 24 lists for each of the two.
+        for (turn, most) in [(2, 3), (8, 3 + 2 * 4), (30, 3 + 2 * 8)] {
+            let mut rig = Rig::new().await;
+            let to = rig.watch(1).await;
+            rig.extend(1);
+            let pay = rig.pay(&to, 5);
+            let rival = rig.replace(&pay, &to, 4);
+            {
+                let mut world = rig.chain.world();
+                let World { tree, nodes, .. } = &mut *world;
+                assert!(nodes[0].accept(tree, &pay) && nodes[1].accept(tree, &rival));
+            }
+            for _ in 0..30 {
+                for node in [0, 1] {
+                    rig.chain.world().current = node;
+                    rig.wait(Duration::from_secs(2 * turn)).await;
+                }
+            }
+            let events = rig.tables.events().len();
+            assert!(events <= most, "{turn} lists each: {events} events");
+            // One of them alone has its way in the end.
+            rig.chain.world().current = 0;
+            rig.settle().await;
+            assert_eq!(rig.tables.state(&pay.outpoint(0)), "seen");
+            assert_eq!(rig.tables.state(&rival.outpoint(0)), "replaced");
+            rig.compare();
+        }
+    });
+}
+
+/// Three rivals in three mempools: who took the place of the payment does not change at each list.
+#[test]
+fn replacers_that_take_turns_are_no_news() {
+    in_simulation(async {
+        let mut rig = Rig::with_nodes(3, |_| {}).await;
+        let (to, elsewhere) = (rig.watch(1).await, script(900));
         rig.extend(1);
         let pay = rig.pay(&to, 5);
-        {
+        rig.send(&pay);
+        rig.settle().await;
+        for node in 0..3 {
+            let rival = rig.replace(&pay, &elsewhere, 1);
             let mut world = rig.chain.world();
             let World { tree, nodes, .. } = &mut *world;
-            assert!(nodes[0].accept(tree, &pay));
-            world.alternates = true;
+            assert!(nodes[node].accept(tree, &rival));
         }
-        rig.wait(Duration::from_secs(600)).await;
-        assert_eq!(rig.tables.events(), ["deposit.seen"]);
+        for turn in 0..300 {
+            rig.chain.world().current = turn % 3;
+            rig.wait(Duration::from_secs(2)).await;
+        }
+        assert_eq!(rig.tables.events(), ["deposit.seen", "deposit.replaced"]);
     });
 }

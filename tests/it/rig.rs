@@ -74,8 +74,13 @@ impl Rig {
 
     /// The same with other settings.
     pub async fn with(change: impl FnOnce(&mut Settings)) -> Rig {
+        Rig::with_nodes(2, change).await
+    }
+
+    /// The same with so many nodes.
+    pub async fn with_nodes(count: usize, change: impl FnOnce(&mut Settings)) -> Rig {
         let clock = Clock::simulated(EPOCH_MS);
-        let chain = Scripted::new("genesis", 2, clock);
+        let chain = Scripted::new("genesis", count, clock);
         let mut settings = settings(&chain);
         change(&mut settings);
         Rig::on(chain, clock, settings).await
@@ -295,19 +300,17 @@ impl Rig {
         }
     }
 
-    /// Rounds until the node and the database agree, a list was applied at that tip and no rescan runs.
+    /// Rounds until the node and the database agree, lists were applied at that tip and wait for no others,
+    /// and no rescan runs.
     pub async fn settle(&mut self) {
         let polls = self.polls();
         for _ in 0..200 {
             self.round().await;
             let tip = self.chain.world().tip();
             let is_done = self.cursor() == Some(tip) && self.polls() > polls + 1;
-            if is_done
-                && self
-                    .tables
-                    .count("SELECT count(*) FROM rescans WHERE state = 'running'")
-                    == 0
-            {
+            let work = "SELECT (SELECT count(*) FROM rescans WHERE state = 'running') \
+                        + (SELECT count(*) FROM txs WHERE rival IS NOT NULL)";
+            if is_done && self.tables.count(work) == 0 {
                 return;
             }
         }
