@@ -285,7 +285,8 @@ fn callbacks(page: &mut Page, now_ms: i64, readings: &Readings) {
         "Endpoints that answer (ok), have not been answering, are paused",
         rows,
     );
-    // Below 0 when the clock was ahead as it was written: that is shown, for it is no proof of there being none.
+    // Below 0 when the clock was ahead as it was written: that is shown, for it is no proof of there being
+    // none.
     let age_secs = |since: Option<i64>| since.map_or(0, |at| now_ms.saturating_sub(at) / 1000);
     let rows = per_state(&|group| age_secs(group.oldest_event_at));
     page.gauges(

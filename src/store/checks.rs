@@ -101,8 +101,8 @@ const QUERIES: &[(Invariant, &str)] = &[
     (
         // Where no reorg has ever taken a block away that made something due and left its credit standing.
         Invariant::I3Justified,
-        "SELECT j.credit, 'entry ' || j.sequence || ' names ' || lower(hex(j.due_hash)) || ' at its due height ' \
-         || j.due_height || ', which is another block' \
+        "SELECT j.credit, 'entry ' || j.sequence || ' was due at ' || j.due_height || ' by ' \
+         || lower(hex(j.due_hash)) || ', which is not our block there' \
          FROM journal j JOIN credits c ON c.id = j.credit \
          JOIN headers h ON h.chain = c.chain AND h.height = j.due_height \
          WHERE j.kind <> 'reversal' AND h.hash IS NOT j.due_hash \

@@ -12,7 +12,7 @@ async fn rescan(rig: &mut Rig, from: u64, backfill: Backfill) {
 
 /// Another process adds a rule and asks for a backfill of it, both in one breath.
 fn add_and_backfill(rig: &Rig, number: u32, from: Option<u64>) -> impl FnMut() + Send + 'static {
-    let (mut beside, key, memory) = (rig.command(), rig.key, rig.memory());
+    let (mut beside, key, memory) = (rig.command(), rig.key, rig.memory.clone());
     let work = move |tx: &mut WriteTx<'_>| {
         let rule = NewAddress {
             script: script(number),

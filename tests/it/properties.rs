@@ -119,8 +119,8 @@ fn play_twins(numbers: &[u64]) {
     });
 }
 
-/// Whatever both credited in the same block, they credited for the same reason. One that saw a reorg names the
-/// block that made it due then, and of a credit that was moved the block that it had.
+/// Whatever both credited in the same block, they credited for the same reason. One that saw a reorg names
+/// the block that made it due then, and of a credit that was moved the block that it had.
 fn same_causes(one: &Rig, other: &Rig) {
     let last = |rig: &Rig| -> BTreeMap<Outpoint, CauseRow> {
         rig.tables

@@ -2,15 +2,14 @@
 //! everything that must always hold is asked of the tables.
 
 use crate::memory::Memory;
-use crate::naive::Naive;
 use crate::scripted::{Block, Out, Scripted, Tx, World, script};
-use crate::tables::{CauseRow, Tables};
+use crate::tables::Tables;
 use creditd::clock::Clock;
 use creditd::follow::{Follower, Settings, Start};
 use creditd::rules::policy::{Policy, Tier};
 use creditd::rules::{Amount, BlockHash, Outpoint, Script};
 use creditd::store::{
-    AddressKind, Backfill, ChainKey, Database, LedgerSnapshot, NewAddress, NewChain, OpenMode, ReadTx, Store,
+    AddressKind, ChainKey, Database, LedgerSnapshot, NewAddress, NewChain, OpenMode, ReadTx, Store,
     StoreError, Terms, WriteTx,
 };
 use creditd::webhook::Key;
@@ -57,7 +56,8 @@ pub struct Rig {
     running: Option<(Store, Follower<Scripted>)>,
     reader: Database,
     ledger: LedgerSnapshot,
-    memory: Arc<Mutex<Memory>>,
+    /// What the rig remembers, for what happens beside it too.
+    pub memory: Arc<Mutex<Memory>>,
     /// What SQLite counted when everything was last checked.
     checked: Option<i64>,
     /// The smallest reorg window that the chain was followed with.
@@ -151,41 +151,6 @@ impl Rig {
         self.write(add).await;
         self.look();
         script(number)
-    }
-
-    /// Asks for a rescan. False when it is refused.
-    pub async fn ask_rescan(&self, from: u64, backfill: Backfill) -> bool {
-        self.look();
-        let (key, wanted) = (self.key, backfill.clone());
-        let ask = move |tx: &mut WriteTx<'_>| tx.ask_rescan(key, from, &wanted, "test");
-        let is_asked = self.store().write(ask).await.is_ok();
-        if is_asked {
-            let mut memory = self.memory.lock().unwrap();
-            match &backfill {
-                Backfill::Nothing => {}
-                Backfill::Script(script) => memory.lower(Some(script), from),
-                Backfill::All => memory.lower(None, from),
-            }
-        }
-        is_asked
-    }
-
-    /// What the rig remembers, for what happens beside it.
-    pub fn memory(&self) -> Arc<Mutex<Memory>> {
-        self.memory.clone()
-    }
-
-    fn look(&self) {
-        let start = match self.settings.start {
-            Start::Height(height) => Some(height),
-            Start::Tip => None,
-        };
-        let (cursor, rules) = (self.cursor(), self.tables.rules());
-        let mut world = self.chain.world();
-        self.memory
-            .lock()
-            .unwrap()
-            .look(&mut world, cursor, start, &rules);
     }
 
     pub async fn watch(&self, number: u32) -> Script {
@@ -440,46 +405,6 @@ impl Rig {
     pub fn best_chain(&self) -> Vec<Arc<Block>> {
         let world = self.chain.world();
         world.tree.branch(&world.tip())
-    }
-
-    pub fn naive(&self) -> Naive {
-        let blocks = self.best_chain();
-        let mempool = self.chain.world().node().mempool.clone();
-        let mut rules = self.tables.rules();
-        let mut memory = self.memory.lock().unwrap();
-        memory.look_aside(&self.chain.world().tree);
-        memory.correct(&mut rules);
-        Naive::scan(&blocks, &mempool, &rules)
-    }
-
-    /// At quiescence the tables are what a naive scan says.
-    #[track_caller]
-    pub fn compare(&self) {
-        self.look();
-        let naive = self.naive();
-        let memory = self.memory.lock().unwrap();
-        let mut wrong = self
-            .tables
-            .differences(&naive, &self.settings.terms.policy, &memory);
-        wrong.extend(memory.faults.clone());
-        wrong.extend(self.wrong_causes());
-        assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
-    }
-
-    /// Each credit was given on a chain that there was: the block that made it due stands on the payment's.
-    fn wrong_causes(&self) -> Vec<String> {
-        let world = self.chain.world();
-        let is_wrong = |cause: &CauseRow| {
-            let due = world.tree.blocks().find(|block| block.hash() == cause.due_hash);
-            due.is_none_or(|due| {
-                due.height() != cause.due
-                    || world.tree.ancestor(&cause.due_hash, cause.height) != Some(cause.hash)
-            })
-        };
-        let wrong = self.tables.causes().into_iter().filter(is_wrong);
-        wrong
-            .map(|cause| format!("no chain gives this credit: {cause:?}"))
-            .collect()
     }
 
     pub fn projection(&self) -> Vec<String> {

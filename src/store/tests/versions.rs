@@ -142,13 +142,13 @@ fn fault_of(fresh: &str, changelog: &str, released: Option<&str>) -> Option<&'st
         (false, None) => None,
         (true, Some(released)) if released == digest => None,
         (true, Some(_)) => Some(
-            "schema.sql was changed after a release, whose files exist: write a migration into store/migrate.rs, \
-             keep the released text beside this test as the one that upgrades start from, and put the digest of \
-             the new text here with the release",
+            "schema.sql was changed after a release, whose files exist: write a migration into \
+             store/migrate.rs, keep the released text beside this test as the one that upgrades start from, \
+             and put the digest of the new text here with the next release",
         ),
         (true, None) => Some(
-            "there is a release: keep its schema.sql beside this test, and put its digest here, so that nobody \
-             changes the shape of files that exist",
+            "there is a release: keep its schema.sql beside this test, and put its digest here, so that \
+             nobody changes the shape of files that exist",
         ),
         (false, Some(_)) => Some("there is a digest of a release that CHANGELOG.md does not know"),
     }
