@@ -3,7 +3,7 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use crate::common::daemon::{Daemon, Setup};
 use crate::common::fake_chain::FakeNode;
@@ -100,11 +100,66 @@ fn shell(script: &str, arguments: &[&Path]) {
     assert!(status.unwrap().success(), "{script}");
 }
 
-/// Group access to the cookie, as `SupplementaryGroups=` gives it, in a user namespace as `PrivateUsers=`
-/// makes it. Only root can become another user; everybody else sees how a cookie without access is told, and
-/// that access given later is enough.
+/// What can be done by hand of the unit's hardening, around the rest of the command line: everything but the
+/// daemon's folder is read-only (ProtectSystem=), memory is never both written and run
+/// (MemoryDenyWriteExecute=, by the kernel's own switch), no core file (LimitCORE=), no privileges and a user
+/// namespace (PrivateUsers=). The filter of system calls is systemd's alone to make.
+const HARDENED: &str = r#"
+below=$(stat -c %m "$1/..")
+mount --bind "$1" "$1"
+for at in / "$below"; do mount -o remount,bind,ro "$at"; done
+if touch "$1/../beside" 2>/dev/null; then exit 9; fi
+core=$2 groups=$3 mdwe=$4
+shift 4
+exec perl -e 'syscall(shift, 65, 1, 0, 0, 0) == 0 or die "PR_SET_MDWE: $!"; exec @ARGV or die' "$mdwe" \
+    prlimit --core="$core" setpriv --reuid=65534 --regid=65534 "$groups" --no-new-privs \
+    --bounding-set=-all --inh-caps=-all unshare --user --map-user=65534 --map-group=65534 "$@"
+"#;
+
+/// The number of prctl(2).
+fn prctl() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "157",
+        "aarch64" => "167",
+        other => panic!("the number of prctl on {other} is not known here"),
+    }
+}
+
+/// A daemon in the hardening, as user 65534 with these groups.
+fn harden(daemon: &Daemon, groups: &str, credentials: &Path) -> Child {
+    let folder = daemon.folder();
+    let core = Unit::read().get("LimitCORE").to_owned();
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--propagation", "private", "sh", "-ec", HARDENED, "sh"])
+        .arg(folder)
+        .args([&core, groups, prctl()])
+        .arg(folder.join("creditd"))
+        .arg("--config")
+        .arg(daemon.config_file())
+        .arg("run")
+        .env("CREDENTIALS_DIRECTORY", credentials)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    command.spawn().unwrap()
+}
+
+fn end(mut daemon: Child) {
+    let status = daemon.try_wait().unwrap();
+    assert_eq!(
+        status, None,
+        "it ended by itself; user namespaces and read-only mounts must be allowed"
+    );
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+}
+
+/// Both logins inside the hardening: the cookie by group, as `SupplementaryGroups=` gives it, and a password
+/// as a credential. Only root can become another user; everybody else sees how a cookie without access is
+/// told, and that access given later is enough.
 #[test]
-fn the_cookie_of_the_node_is_read_by_group() {
+fn the_cookie_of_the_node_is_read_by_group_and_a_password_as_a_credential() {
     let node = FakeNode::regtest(3);
     node.stub.renew_cookie("by-group");
     let mut daemon = Daemon::prepare(&Setup::for_stub(&node.stub));
@@ -117,50 +172,38 @@ fn the_cookie_of_the_node_is_read_by_group() {
         daemon.stop();
         return;
     }
-    let binary = daemon.folder().join("creditd");
-    std::fs::copy(env!("CARGO_BIN_EXE_creditd"), &binary).unwrap();
+    std::fs::copy(env!("CARGO_BIN_EXE_creditd"), daemon.folder().join("creditd")).unwrap();
     let (folder, cookie) = (daemon.folder(), node.stub.cookie_file());
-    let nodes_folder = cookie.parent().unwrap();
-    shell("chown -R 65534:65534 \"$1\" && chmod 700 \"$1\"", &[folder]);
-    shell("chown 0:4242 \"$1\" && chmod 710 \"$1\"", &[nodes_folder]);
+    let credentials = tempfile::tempdir().unwrap();
+    let password = credentials.path().join("bitcoin-rpc-password");
+    std::fs::write(&password, "by-credential\n").unwrap();
+    for of_the_daemon in [folder, credentials.path()] {
+        shell(
+            "chown -R 65534:65534 \"$1\" && chmod 700 \"$1\"",
+            &[of_the_daemon],
+        );
+    }
+    shell(
+        "chown 0:4242 \"$1\" && chmod 710 \"$1\"",
+        &[cookie.parent().unwrap()],
+    );
     shell("chown 0:4242 \"$1\" && chmod 640 \"$1\"", &[&cookie]);
-    // Containers may forbid it; the groups alone are tried then.
-    let has_namespaces = Command::new("unshare")
-        .args(["--user", "true"])
-        .status()
-        .unwrap()
-        .success();
-    let start = |groups: &str| {
-        let mut command = Command::new("setpriv");
-        command.args([
-            "--reuid=65534",
-            "--regid=65534",
-            groups,
-            "--no-new-privs",
-            "--bounding-set=-all",
-        ]);
-        if has_namespaces {
-            command.args(["unshare", "--user", "--map-user=65534", "--map-group=65534"]);
-        }
-        command.arg(&binary);
-        command
-            .arg("--config")
-            .arg(daemon.config_file())
-            .arg("run")
-            .current_dir(folder);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap()
-    };
-    let mut stranger = start("--clear-groups");
+
+    let stranger = harden(&daemon, "--clear-groups", credentials.path());
     daemon.wait_state("unreachable", "Permission denied");
-    stranger.kill().unwrap();
-    stranger.wait().unwrap();
-    let mut member = start("--groups=4242");
+    end(stranger);
+    let member = harden(&daemon, "--groups=4242", credentials.path());
     daemon.wait_height(3);
-    member.kill().unwrap();
-    member.wait().unwrap();
+    end(member);
+
+    let config = std::fs::read_to_string(daemon.config_file()).unwrap();
+    let login = "rpc_user = \"creditd\"\nrpc_password_file = \"credential:bitcoin-rpc-password\"";
+    let cookie = config.lines().find(|line| line.starts_with("cookie_file"));
+    let config = config.replace(cookie.unwrap(), login);
+    std::fs::write(daemon.config_file(), config).unwrap();
+    node.stub.require("creditd:by-credential");
+    node.mine(Vec::new());
+    let stranger = harden(&daemon, "--clear-groups", credentials.path());
+    daemon.wait_height(4);
+    end(stranger);
 }
