@@ -2,10 +2,12 @@
 //! database together and changes neither, not even a restored backup or the log that a killed daemon left;
 //! every line that is not good names the next step.
 
+pub mod running;
+
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::clock::Clock;
-use crate::config::{BitcoinChain, Config, SecretError};
+use crate::config::{BitcoinChain, Config, SecretError, Start};
 use crate::egress::{GuardedDial, HttpDial, SystemResolver};
 use crate::rules::HeldHeader;
 use crate::store::{Database, OpenMode, StoreError};
@@ -29,8 +31,8 @@ pub enum Verdict {
 /// One line of the check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// What was looked at: `database`, `callbacks`, `config`, `node`, `network`, `rest`, `sync`, `pruning`,
-    /// `clock`.
+    /// What was looked at: `database`, `daemon`, `callbacks`, `ops`, `config`, `node`, `network`, `rest`,
+    /// `sync`, `start`, `pruning`, `clock`.
     pub name: &'static str,
     /// The chain's alias, where the line is about one.
     pub chain: Option<String>,
@@ -55,12 +57,24 @@ pub fn check(config: &Config) -> std::io::Result<Vec<Line>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let mut lines = vec![database_line(&config.database), callbacks_line(config)];
+    let running = running::running(config);
+    let mut lines = vec![
+        database_line(&config.database),
+        running::daemon_line(&running),
+        callbacks_line(config),
+        running::ops_line(config.ops.listen, &running),
+    ];
     for chain in &config.bitcoin {
         let cursor = cursor_of(&config.database, chain);
         lines.extend(runtime.block_on(chain_lines(chain, cursor.as_ref(), clock)));
     }
     Ok(lines)
+}
+
+/// `1 line`, `2 lines`.
+pub fn counted(count: u64, noun: &str) -> String {
+    let end = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{end}")
 }
 
 fn line(
@@ -298,9 +312,9 @@ async fn node_lines(
             "network",
             Verdict::Good,
             format!(
-                "{}, {} checkpoints known",
+                "{}, {} known",
                 identity.chain,
-                chain.checkpoints.len()
+                counted(chain.checkpoints.len() as u64, "checkpoint")
             ),
             "",
         ),
@@ -309,6 +323,7 @@ async fn node_lines(
     match source.tip().await {
         Ok(tip) => {
             lines.push(sync_line(chain, &tip, clock));
+            lines.extend(start_line(chain, &tip, cursor));
             lines.push(pruning_line(&tip, cursor));
             lines.push(clock_line(&tip, clock));
         }
@@ -345,7 +360,10 @@ fn sync_line(chain: &BitcoinChain, tip: &NodeTip, clock: Clock) -> Line {
         .tip_age_max
         .is_some_and(|limit| u64::try_from(age_secs).is_ok_and(|age| age > limit.as_secs()));
     if is_old {
-        let found = format!("{at}, and its newest block is {} minutes old", age_secs / 60);
+        let found = format!(
+            "{at}, and its newest block is {} old",
+            counted(age_secs.unsigned_abs() / 60, "minute")
+        );
         return line(
             "sync",
             Verdict::Warning,
@@ -365,6 +383,22 @@ fn sync_line(chain: &BitcoinChain, tip: &NodeTip, clock: Clock) -> Line {
             )
         }
         None => line("sync", Verdict::Good, at, ""),
+    }
+}
+
+/// A line only where the start is still ahead of the node: it may be meant so, or have a digit too many.
+fn start_line(chain: &BitcoinChain, tip: &NodeTip, cursor: Option<&HeldHeader>) -> Option<Line> {
+    match (chain.start, cursor) {
+        (Start::Height(start), None) if start > tip.height + 1 => Some(line(
+            "start",
+            Verdict::Warning,
+            format!(
+                "start = {start} is above the node's block {}: nothing is read until then",
+                tip.height
+            ),
+            "correct `start`, or wait",
+        )),
+        (Start::Height(_) | Start::Tip, _) => None,
     }
 }
 
@@ -393,7 +427,10 @@ fn pruning_line(tip: &NodeTip, cursor: Option<&HeldHeader>) -> Line {
 fn clock_line(tip: &NodeTip, clock: Clock) -> Line {
     let ahead_secs = i64::try_from(tip.time_secs).unwrap_or(i64::MAX) - clock.now_ms() / 1000;
     if ahead_secs > CLOCK_SLACK_SECS {
-        let found = format!("the newest block is {} minutes in our future", ahead_secs / 60);
+        let found = format!(
+            "the newest block is {} in our future",
+            counted(ahead_secs.unsigned_abs() / 60, "minute")
+        );
         return line("clock", Verdict::Bad, found, "set this machine's clock (NTP)");
     }
     line("clock", Verdict::Good, "not behind the newest block", "")

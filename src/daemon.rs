@@ -5,6 +5,7 @@ mod manager;
 mod signals;
 
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
+use crate::check;
 use crate::clock::Clock;
 use crate::config::{BitcoinChain, Config, MerchantConfig, SecretError, Start};
 use crate::deliver::{self, Deliverer};
@@ -112,6 +113,12 @@ async fn serve(config: &Config, clock: Clock) -> Result<(), DaemonError> {
         tracing::info!("creditd has stopped before its database was open");
         return Ok(());
     };
+    if let Err(error) = check::running::note(config, clock.now_ms()) {
+        tracing::warn!(
+            "whether this config is in force cannot be looked up: {}",
+            error_line(&error)
+        );
+    }
     let ended = run_parts(
         config,
         prepared,

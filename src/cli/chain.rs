@@ -4,12 +4,22 @@ use super::Outcome;
 use super::open;
 use super::out::Out;
 use super::table::{Align, Table, shown};
+use crate::check::counted;
+use crate::check::running::running;
 use crate::clock::rfc3339;
 use crate::config::Config;
 use crate::rules::chain_state::ChainState;
 use crate::store::report::ChainStatus;
 use crate::store::{Rescan, StoreError};
 use serde::Serialize;
+
+#[derive(Serialize)]
+struct AnswerJson {
+    chains: Vec<StatusJson>,
+    next: Option<i64>,
+    is_daemon_running: Option<bool>,
+    is_config_in_force: Option<bool>,
+}
 
 #[derive(Serialize)]
 struct StatusJson {
@@ -45,6 +55,7 @@ struct RescanJson {
 
 /// Where each chain stands. A halted chain is a problem found.
 pub(super) fn status(out: &mut Out, config: &Config) -> anyhow::Result<Outcome> {
+    let running = running(config);
     let (known, is_disk_full) = match open::reader(config) {
         Ok(database) => (database.read(|tx| tx.chain_status())?, database.is_disk_full()),
         // Before the first start nothing was followed, which is an answer and no fault.
@@ -64,9 +75,18 @@ pub(super) fn status(out: &mut Out, config: &Config) -> anyhow::Result<Outcome> 
     }
     let is_halted = chains.iter().any(|chain| chain.is_halted);
     if out.json {
-        out.list("chains", &chains, None)?;
+        out.json(&AnswerJson {
+            chains,
+            next: None,
+            is_daemon_running: running.is_running(),
+            is_config_in_force: running.is_config_in_force(),
+        })?;
     } else {
         print(out, &chains)?;
+        if let Some((found, next)) = running.trouble() {
+            out.line(format!("{found}; {next}"))?;
+        }
+        out.done()?;
     }
     Ok(if is_halted { Outcome::Found } else { Outcome::Done })
 }
@@ -114,8 +134,9 @@ fn print(out: &mut Out, chains: &[StatusJson]) -> anyhow::Result<Outcome> {
         for rescan in &chain.rescans {
             let (from, next, found) = (rescan.from_height, rescan.next_height, rescan.found);
             out.line(format!(
-                "{alias}: rescan {} from {from}, now at {next}, {found} outputs found",
-                rescan.id
+                "{alias}: rescan {} from {from}, now at {next}, {} found",
+                rescan.id,
+                counted(found, "output")
             ))?;
         }
     }

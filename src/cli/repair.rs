@@ -6,6 +6,8 @@ use super::deposits;
 use super::open::{self, Chains};
 use super::out::Out;
 use super::{Outcome, Problem};
+use crate::check::counted;
+use crate::check::running::{Running, START, running};
 use crate::config::{BitcoinChain, Config};
 use crate::rules::state::State;
 use crate::rules::{Outpoint, Txid, ids};
@@ -21,22 +23,39 @@ struct RepairJson {
     reason: String,
     text: String,
     deposits: Vec<deposits::DepositJson>,
+    /// For what the daemon does: whether one runs.
+    is_daemon_running: Option<bool>,
+}
+
+/// A repair that was asked for.
+struct Asked<'a> {
+    action: &'static str,
+    repair: &'a Repair,
+    text: String,
+    /// Of what only a daemon does: who runs.
+    running: Option<Running>,
 }
 
 /// Holds a deposit.
 pub(super) fn hold(out: &mut Out, config: &Config, args: &DepositRepair) -> anyhow::Result<Outcome> {
-    let (chains, deposit) = find(config, &args.id)?;
+    let (_, deposit) = find(config, &args.id)?;
     let id = &deposit.id;
     let text = match (&deposit.held_reason, deposit.state) {
         (Some(_), _) => return nothing(out, "hold", &args.repair, format!("{id} is held already")),
         (None, Some(State::Credited)) => format!("hold {id} and reverse its credit"),
         (None, _) => format!("hold {id}: it will not be credited until it is released"),
     };
-    let shown = vec![deposits::json(&chains, &deposit)];
-    act(out, "hold", &args.repair, text, shown, || {
+    let asked = Asked {
+        action: "hold",
+        repair: &args.repair,
+        text,
+        running: None,
+    };
+    let hold = || {
         let mut database = open::writer(config)?;
         Ok(database.write(open::now_ms(), |tx| tx.hold(id, &args.repair.reason))?)
-    })
+    };
+    act_and_show(out, asked, hold, || one(config, id))
 }
 
 /// Releases a held deposit.
@@ -53,11 +72,17 @@ pub(super) fn release(out: &mut Out, config: &Config, args: &DepositRepair) -> a
         return Err(Problem::found(text, "wait for a block that holds it, then release it").into());
     }
     let text = format!("release {id}: the daemon credits it when it is due");
-    let shown = vec![deposits::json(&chains, &deposit)];
-    act(out, "release", &args.repair, text, shown, || {
+    let asked = Asked {
+        action: "release",
+        repair: &args.repair,
+        text,
+        running: Some(running(config)),
+    };
+    let release = || {
         let mut database = open::writer(config)?;
         Ok(database.write(open::now_ms(), |tx| tx.release(id, &args.repair.reason))?)
-    })
+    };
+    act_and_show(out, asked, release, || one(config, id))
 }
 
 /// Asks for old blocks to be read again.
@@ -75,13 +100,21 @@ pub(super) fn rescan(out: &mut Out, config: &Config, args: &Rescan) -> anyhow::R
         check_rescan(&database, key, from, &backfill)?;
         (key, database.read(|tx| tx.backfill_count(key, &backfill, from))?)
     };
-    let rules = match lowered {
-        0 => String::new(),
-        1 => "; 1 address would count from there".to_owned(),
-        more => format!("; {more} addresses would count from there"),
+    let rules = match (lowered, repair.apply) {
+        (0, _) => String::new(),
+        (1, false) => "; 1 address would count from there".to_owned(),
+        (1, true) => "; 1 address counts from there".to_owned(),
+        (more, false) => format!("; {more} addresses would count from there"),
+        (more, true) => format!("; {more} addresses count from there"),
     };
     let text = format!("read {} again from height {from}{rules}", chain.alias);
-    act(out, "rescan", repair, text, Vec::new(), || {
+    let asked = Asked {
+        action: "rescan",
+        repair,
+        text,
+        running: Some(running(config)),
+    };
+    let ask = || {
         let mut database = open::writer(config)?;
         let is_new = database.write(open::now_ms(), |tx| {
             let known = tx.rescans(key)?;
@@ -89,7 +122,8 @@ pub(super) fn rescan(out: &mut Out, config: &Config, args: &Rescan) -> anyhow::R
             Ok(known.iter().all(|known| known.id != asked.id))
         })?;
         Ok(is_new || lowered > 0)
-    })
+    };
+    act_and_show(out, asked, ask, || Ok(Vec::new()))
 }
 
 /// Ends a rescan that runs.
@@ -164,21 +198,16 @@ fn read_backfill(chain: &BitcoinChain, backfill: Option<&str>) -> anyhow::Result
 pub(super) fn accept_reorg(out: &mut Out, config: &Config, args: &AcceptReorg) -> anyhow::Result<Outcome> {
     let (fork, repair) = (args.fork, &args.repair);
     let chain = open::chosen(config, &args.chain)?;
-    let (key, hash, shown, waiting) = {
+    let (key, hash, waiting) = {
         let database = open::reader(config)?;
         let key = known_chain(&database, chain)?;
         database.read(|tx| {
             let point = tx.reanchor_point(key, fork)?;
-            let chains = Chains::read(tx)?;
-            let above = tx.deposits_above(key, fork)?;
-            let shown: Vec<_> = above
-                .iter()
-                .map(|deposit| deposits::json(&chains, deposit))
-                .collect();
             let waiting = tx.asked_reanchor(key)?.map(|asked| asked.fork_height);
-            Ok((key, point.header.hash, shown, waiting))
+            Ok((key, point.header.hash, waiting))
         })?
     };
+    let shown = above(config, key, fork)?;
     let credited = shown
         .iter()
         .filter(|deposit| deposit.state == State::Credited.word())
@@ -188,12 +217,18 @@ pub(super) fn accept_reorg(out: &mut Out, config: &Config, args: &AcceptReorg) -
         Some(_) | None => String::new(),
     };
     let text = format!(
-        "take {} back to block {fork} ({hash}){instead} once the node is on it: {} deposits lose their \
-         block, {credited} of them are credited and reversed unless the new branch holds them",
+        "take {} back to block {fork} ({hash}){instead} once the node is on it: {} then out of a block, \
+         {credited} of them credited and reversed unless the new branch holds them",
         chain.alias,
-        shown.len()
+        counted(shown.len() as u64, "deposit")
     );
-    act(out, "accept-reorg", repair, text, shown, || {
+    let asked = Asked {
+        action: "accept-reorg",
+        repair,
+        text,
+        running: Some(running(config)),
+    };
+    let ask = || {
         let mut database = open::writer(config)?;
         Ok(database.write(open::now_ms(), |tx| {
             let is_new = tx
@@ -202,7 +237,30 @@ pub(super) fn accept_reorg(out: &mut Out, config: &Config, args: &AcceptReorg) -
             tx.ask_reanchor(key, fork, &repair.reason)?;
             Ok(is_new)
         })?)
-    })
+    };
+    act_and_show(out, asked, ask, || above(config, key, fork))
+}
+
+/// The deposits in blocks above a height, as they stand now.
+fn above(config: &Config, key: ChainKey, height: u64) -> anyhow::Result<Vec<deposits::DepositJson>> {
+    let database = open::reader(config)?;
+    Ok(database.read(|tx| {
+        let chains = Chains::read(tx)?;
+        let above = tx.deposits_above(key, height)?;
+        let shown = above.iter().map(|deposit| deposits::json(&chains, deposit));
+        Ok(shown.collect())
+    })?)
+}
+
+/// A deposit, as it stands now.
+fn one(config: &Config, id: &str) -> anyhow::Result<Vec<deposits::DepositJson>> {
+    let database = open::reader(config)?;
+    Ok(database.read(|tx| {
+        let chains = Chains::read(tx)?;
+        let found = tx.deposit(id)?;
+        let shown = found.iter().map(|deposit| deposits::json(&chains, deposit));
+        Ok(shown.collect())
+    })?)
 }
 
 fn known_chain(database: &Database, chain: &BitcoinChain) -> anyhow::Result<ChainKey> {
@@ -252,7 +310,13 @@ pub(super) fn nothing(
     repair: &Repair,
     text: String,
 ) -> anyhow::Result<Outcome> {
-    answer(out, action, "nothing", repair, text, Vec::new())
+    let asked = Asked {
+        action,
+        repair,
+        text,
+        running: None,
+    };
+    answer(out, asked, "nothing", Vec::new())
 }
 
 /// Acts or says what it would do. `work` is false when somebody else was faster and nothing was left to do.
@@ -264,22 +328,43 @@ pub(super) fn act(
     deposits: Vec<deposits::DepositJson>,
     work: impl FnOnce() -> anyhow::Result<bool>,
 ) -> anyhow::Result<Outcome> {
-    let outcome = match repair.apply {
+    let asked = Asked {
+        action,
+        repair,
+        text,
+        running: None,
+    };
+    act_and_show(out, asked, work, || Ok(deposits))
+}
+
+/// The same; the deposits are read when it is done, so that they are shown as they are then.
+fn act_and_show(
+    out: &mut Out,
+    asked: Asked<'_>,
+    work: impl FnOnce() -> anyhow::Result<bool>,
+    deposits: impl FnOnce() -> anyhow::Result<Vec<deposits::DepositJson>>,
+) -> anyhow::Result<Outcome> {
+    let outcome = match asked.repair.apply {
         false => "dry",
         true if work()? => "done",
         true => "nothing",
     };
-    answer(out, action, outcome, repair, text, deposits)
+    answer(out, asked, outcome, deposits()?)
 }
 
 fn answer(
     out: &mut Out,
-    action: &'static str,
+    asked: Asked<'_>,
     outcome: &'static str,
-    repair: &Repair,
-    text: String,
     deposits: Vec<deposits::DepositJson>,
 ) -> anyhow::Result<Outcome> {
+    let Asked {
+        action,
+        repair,
+        text,
+        running,
+    } = asked;
+    let is_daemon_running = running.as_ref().and_then(Running::is_running);
     if out.json {
         let reason = repair.reason.clone();
         return out.json(&RepairJson {
@@ -288,6 +373,7 @@ fn answer(
             reason,
             text,
             deposits,
+            is_daemon_running,
         });
     }
     match outcome {
@@ -304,6 +390,11 @@ fn answer(
     }
     if outcome == "dry" {
         out.line("nothing was changed; the same with --apply does it")?;
+    }
+    if is_daemon_running == Some(false) && repair.apply {
+        out.line(format!(
+            "no daemon runs on this database, and nothing happens until one does: {START}"
+        ))?;
     }
     out.done()
 }

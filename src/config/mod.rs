@@ -12,6 +12,7 @@ use crate::address::Network;
 use crate::egress;
 use crate::rules::policy::Policy;
 use crate::rules::{BlockHash, ChainId};
+use sha2::{Digest as _, Sha256};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -28,6 +29,8 @@ pub const PLACES: [&str; 2] = ["creditd.toml", "/etc/creditd/creditd.toml"];
 pub struct Config {
     /// The file they came from.
     pub file: PathBuf,
+    /// The same for two files that say the same, whatever their comments and layout.
+    pub mark: String,
     /// The database file.
     pub database: PathBuf,
     /// How to log.
@@ -231,6 +234,14 @@ fn list_faults(file: &Path, faults: &[Fault]) -> String {
     text
 }
 
+/// The hash of what a text says; of the text itself where it is no TOML.
+fn mark(text: &str) -> String {
+    let said = text
+        .parse::<toml::Table>()
+        .map_or_else(|_| text.to_owned(), |table| format!("{table:?}"));
+    const_hex::encode(&Sha256::digest(said)[..8])
+}
+
 impl Config {
     /// Reads the file at `path`, or the first one of [`PLACES`].
     ///
@@ -256,10 +267,12 @@ impl Config {
     /// # Errors
     /// [`ConfigError::Faulty`] with every fault of the text.
     pub fn parse(file: &Path, text: &str) -> Result<Config, ConfigError> {
-        read::config(file, text).map_err(|faults| ConfigError::Faulty {
+        let config = read::config(file, text).map_err(|faults| ConfigError::Faulty {
             file: file.to_owned(),
             faults,
-        })
+        })?;
+        let mark = mark(text);
+        Ok(Config { mark, ..config })
     }
 
     /// The chain of that alias.

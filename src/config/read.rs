@@ -65,6 +65,7 @@ fn root(root: &Section<'_>, file: &Path) -> Option<Config> {
     }
     Some(Config {
         file: file.to_owned(),
+        mark: String::new(),
         database: folder.join(database.unwrap_or("creditd.db")),
         log,
         callbacks,

@@ -16,6 +16,22 @@ pub(super) struct Lock {
     _file: File,
 }
 
+/// Who runs on a database, as far as that can be seen from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Runner {
+    /// No daemon does.
+    Nobody,
+    /// A daemon does.
+    Daemon {
+        /// Its process.
+        pid: Option<u32>,
+        /// What it has left with [`note`]; empty when it has not yet.
+        note: String,
+    },
+    /// The lock file cannot be read.
+    Unknown,
+}
+
 /// `ledger.db` -> `ledger.db.lock`.
 pub(super) fn lock_path(database: &Path) -> PathBuf {
     beside(database, ".lock")
@@ -67,12 +83,30 @@ impl Lock {
 
     /// Who holds the lock, as the error that [`Lock::take`] would give.
     pub(super) fn holder(database: &Path) -> Option<StoreError> {
-        let mut file = File::open(lock_path(database)).ok()?;
+        match Lock::runner(database) {
+            Runner::Daemon { pid, .. } => Some(StoreError::Locked { holder: pid }),
+            Runner::Nobody | Runner::Unknown => None,
+        }
+    }
+
+    /// Who holds the lock. Takes and changes nothing.
+    pub(super) fn runner(database: &Path) -> Runner {
+        let mut file = match File::open(lock_path(database)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Runner::Nobody,
+            Err(_) => return Runner::Unknown,
+        };
         match file.try_lock_shared() {
-            Err(TryLockError::WouldBlock) => Some(StoreError::Locked {
-                holder: read_pid(&mut file),
-            }),
-            Ok(()) | Err(TryLockError::Error(_)) => None,
+            Ok(()) => Runner::Nobody,
+            Err(TryLockError::WouldBlock) => {
+                let text = read_text(&mut file);
+                let (pid, note) = text.split_once('\n').unwrap_or((&text, ""));
+                Runner::Daemon {
+                    pid: pid.trim().parse().ok(),
+                    note: note.trim().to_owned(),
+                }
+            }
+            Err(TryLockError::Error(_)) => Runner::Unknown,
         }
     }
 
@@ -97,10 +131,21 @@ fn try_lock(file: &File) -> Result<(), TryLockError> {
     file.try_lock()
 }
 
-fn read_pid(file: &mut File) -> Option<u32> {
+/// Leaves a line for whoever looks who runs on the database. Only the daemon that holds the lock may.
+pub(super) fn note(database: &Path, line: &str) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().append(true).open(lock_path(database))?;
+    writeln!(file, "{line}")
+}
+
+fn read_text(file: &mut File) -> String {
     let mut text = String::new();
-    file.take(32).read_to_string(&mut text).ok()?;
-    text.trim().parse().ok()
+    // Whatever stands there, no more of it is read than a daemon writes.
+    let _ = file.take(256).read_to_string(&mut text);
+    text
+}
+
+fn read_pid(file: &mut File) -> Option<u32> {
+    read_text(file).lines().next()?.trim().parse().ok()
 }
 
 fn write_pid(file: &mut File) -> std::io::Result<()> {

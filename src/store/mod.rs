@@ -58,6 +58,7 @@ pub use endpoints::Endpoint;
 pub use error::StoreError;
 pub use fault::Fault;
 pub use highwater::Finding;
+pub use lock::Runner;
 pub use mempool::{ListApplied, Listing};
 pub use open::OpenMode;
 pub use repair::Reanchor;

@@ -13,7 +13,7 @@ use super::StoreError;
 use super::database::{AtRest, Database, Role};
 use super::fault::FaultCell;
 use super::highwater;
-use super::lock::{Lock, beside};
+use super::lock::{self, Lock, Runner, beside};
 use super::migrate::{Found, SCHEMA, identify};
 use super::place::resolve;
 use super::transact::{Writer, diagnose, transact};
@@ -74,6 +74,24 @@ impl Database {
     /// [`StoreError::Locked`] if a daemon runs on `path`. Takes and changes nothing.
     pub fn held_by_a_daemon(path: &Path) -> Option<StoreError> {
         Lock::holder(&resolve(path, OpenMode::ReadOnly).ok()?)
+    }
+
+    /// Who runs on `path`. Takes and changes nothing.
+    pub fn runner(path: &Path) -> Runner {
+        match resolve(path, OpenMode::ReadOnly) {
+            Ok(path) => Lock::runner(&path),
+            Err(StoreError::Missing(_)) => Runner::Nobody,
+            Err(_) => Runner::Unknown,
+        }
+    }
+
+    /// Leaves a line that [`Database::runner`] gives to others while this daemon runs on `path`.
+    ///
+    /// # Errors
+    /// Those of the lock file, which then says nothing.
+    pub fn note_runner(path: &Path, line: &str) -> Result<(), StoreError> {
+        let path = resolve(path, OpenMode::Daemon)?;
+        lock::note(&path, line).map_err(|error| StoreError::file("note in the lock file", &path, error))
     }
 }
 

@@ -302,7 +302,7 @@ fn a_halted_chain_is_a_problem_found() {
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stdout}");
     assert!(
-        stdout.ends_with("btc: reorg_too_deep: no common ancestor in the last 144 blocks\n"),
+        stdout.contains("\nbtc: reorg_too_deep: no common ancestor in the last 144 blocks\n"),
         "{stdout}"
     );
 }

@@ -40,6 +40,7 @@ mod cli_errors;
 mod cli_help;
 mod cli_json;
 mod cli_reports;
+mod cli_running;
 mod cli_watch;
 mod config;
 mod demo;
