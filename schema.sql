@@ -299,6 +299,7 @@ CREATE TABLE audit (
     actor      TEXT NOT NULL DEFAULT 'daemon'
 ) STRICT;
 CREATE INDEX audit_by_output ON audit (output) WHERE output IS NOT NULL;
+CREATE INDEX audit_of_states ON audit (chain) WHERE action = 'state';
 
 -- Rescans asked for: a second cursor beside the tip.
 CREATE TABLE rescans (

@@ -54,6 +54,7 @@ struct OutputJson {
     origin: String,
     spent_by: Option<String>,
     duplicates: u64,
+    refused_credits: u64,
     deposit: Option<StoryJson>,
 }
 
@@ -186,6 +187,7 @@ fn output_json(chains: &Chains, story: &TxStory, output: &OutputStory, symbol: &
         origin: output.origin.clone(),
         spent_by: output.spent_by.map(|txid| txid.to_string()),
         duplicates: output.duplicates,
+        refused_credits: output.refused_credits,
         deposit: output.deposit.as_ref().map(|deposit| story_json(chains, deposit)),
     }
 }
@@ -308,6 +310,15 @@ fn print_output(out: &mut Out, output: &OutputJson) -> anyhow::Result<()> {
             format!(
                 "brought again by a block {} times; counted once",
                 output.duplicates
+            ),
+        )?;
+    }
+    if output.refused_credits > 0 {
+        out.field(
+            "refused",
+            format!(
+                "a second credit {} times, which stopped the chain",
+                output.refused_credits
             ),
         )?;
     }

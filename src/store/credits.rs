@@ -5,7 +5,7 @@ use super::chains::one;
 use super::codec::{int, uint};
 use super::deposits::{Cause, Deposit, Fork, Place};
 use super::{ReadTx, StoreError, WriteTx};
-use crate::rules::{Amount, BlockHash, ids};
+use crate::rules::{Amount, BlockHash, Outpoint, ids};
 use rusqlite::params;
 
 /// One line of the books.
@@ -199,7 +199,7 @@ impl WriteTx<'_> {
             ])
             .map_err(|error| match StoreError::from(error) {
                 StoreError::Constraint(why) => {
-                    StoreError::Contradiction(format!("{} cannot be credited: {why}", deposit.outpoint))
+                    StoreError::Contradiction(format!("{}: {why}", second_credit(&deposit.outpoint)))
                 }
                 other => other,
             })?;
@@ -228,6 +228,11 @@ impl WriteTx<'_> {
             ])?;
         self.credit_event(deposit, &booked)
     }
+}
+
+/// How the reason begins for which a chain halts at a second credit.
+pub(super) fn second_credit(of: &Outpoint) -> String {
+    format!("{of} cannot be credited")
 }
 
 fn placed(deposit: &Deposit) -> Result<(u64, u32, u64), StoreError> {

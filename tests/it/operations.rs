@@ -432,3 +432,30 @@ fn parked_callbacks_are_sent_again_and_a_rotated_secret_signs_beside_the_old_one
     assert_eq!(signatures(&receiver, 1), 1);
     daemon.stop();
 }
+
+/// The books are spoilt so that a payment seems to be credited: its credit is refused, the chain stops, and
+/// the payment's own story says so.
+#[test]
+fn refused_second_credit_stops_the_chain_and_is_counted_with_its_payment() {
+    let node = FakeNode::regtest(3);
+    let mut daemon = Daemon::watching(&Setup::for_stub(&node.stub), D1, 3);
+    let paid = tx(&[coin(1)], &[(script(D1), 5_000)]);
+    let txid = paid.compute_txid().to_string();
+    node.mine(vec![paid]);
+    daemon.wait_deposit(&txid, 0, "confirming");
+    assert_eq!(daemon.tx(&txid).unwrap()["outputs"][0]["refused_credits"], 0);
+    let spoil = "INSERT INTO credits (id, chain, txid, vout, output, merchant, asset, amount, created_at) \
+         SELECT 'cr_other', t.chain, t.txid, o.vout, o.id, d.merchant, d.asset, o.amount, 0 FROM deposits d \
+         JOIN outputs o ON o.id = d.output JOIN txs t ON t.id = o.tx";
+    let database = Connection::open(daemon.database()).unwrap();
+    database.busy_timeout(PATIENCE).unwrap();
+    assert_eq!(database.execute(spoil, []).unwrap(), 1);
+    node.mine(Vec::new());
+    node.mine(Vec::new());
+    daemon.wait_state("bad_block", &format!("{txid}:0 cannot be credited"));
+    assert_eq!(daemon.count("SELECT count(*) FROM credits"), 1);
+    assert_eq!(daemon.tx(&txid).unwrap()["outputs"][0]["refused_credits"], 1);
+    let told = String::from_utf8(daemon.cli(&["tx", &txid]).stdout).unwrap();
+    assert!(told.contains("a second credit 1 times"), "{told}");
+    daemon.stop();
+}

@@ -3,7 +3,7 @@
 use super::super::addresses::AddressKind;
 use super::super::chains::{ChainKey, ChainRow, one};
 use super::super::codec::uint;
-use super::super::credits::JournalEntry;
+use super::super::credits::{JournalEntry, second_credit};
 use super::super::deposits::Deposit;
 use super::super::{ReadTx, StoreError};
 use crate::rules::{Amount, BlockHash, Outpoint, Script, Txid, ids};
@@ -62,6 +62,8 @@ pub struct OutputStory {
     pub spent_by: Option<Txid>,
     /// How often a block brought it again.
     pub duplicates: u64,
+    /// How often the chain stopped because a second credit of it was refused.
+    pub refused_credits: u64,
     /// Its deposit, if it counts as a payment.
     pub deposit: Option<DepositStory>,
 }
@@ -163,7 +165,7 @@ impl ReadTx<'_> {
             replaced_by,
             blocks: self.blocks_of(chain.key, tx)?,
             inputs: self.inputs_of(chain.key, tx)?,
-            outputs: self.outputs_of(&chain, tx)?,
+            outputs: self.outputs_of(&chain, tx, txid)?,
             chain,
         })
     }
@@ -207,7 +209,17 @@ impl ReadTx<'_> {
         Ok(inputs)
     }
 
-    fn outputs_of(&self, chain: &ChainRow, tx: i64) -> Result<Vec<OutputStory>, StoreError> {
+    /// A second credit takes its whole transaction with it, so nothing in there could count it; the halt that
+    /// follows names the outpoint.
+    fn refused_credits(&self, chain: &ChainRow, of: &Outpoint) -> Result<u64, StoreError> {
+        let mut statement = self.conn().prepare_cached(
+            "SELECT count(*) FROM audit WHERE chain = ?1 AND action = 'state' AND instr(cause, ?2) > 0",
+        )?;
+        let words = second_credit(of);
+        uint(statement.query_row(params![chain.key.0, words], |row| row.get(0))?)
+    }
+
+    fn outputs_of(&self, chain: &ChainRow, tx: i64, txid: Txid) -> Result<Vec<OutputStory>, StoreError> {
         let mut statement = self.conn().prepare_cached(
             "SELECT o.id, o.vout, a.script, a.kind, m.slug, a.reference, o.amount, o.origin, o.spent_by, \
              o.duplicates \
@@ -218,8 +230,9 @@ impl ReadTx<'_> {
         let mut outputs = Vec::new();
         while let Some(row) = rows.next()? {
             let kind: String = row.get(3)?;
+            let vout = uint(row.get(1)?)?;
             outputs.push(OutputStory {
-                vout: uint(row.get(1)?)?,
+                vout,
                 script: row.get(2)?,
                 kind: AddressKind::from_word(&kind)
                     .ok_or_else(|| StoreError::Corrupt(format!("address kind {kind:?}")))?,
@@ -229,6 +242,7 @@ impl ReadTx<'_> {
                 origin: row.get(7)?,
                 spent_by: row.get(8)?,
                 duplicates: uint(row.get(9)?)?,
+                refused_credits: self.refused_credits(chain, &Outpoint { txid, vout })?,
                 deposit: match self.deposit_of_output(row.get(0)?)? {
                     Some(deposit) => Some(self.deposit_story(chain, deposit)?),
                     None => None,
