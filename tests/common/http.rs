@@ -85,6 +85,10 @@ pub fn forward(port: u16, request: &Request, credentials: &str) -> io::Result<(u
         request.path,
         basic(credentials),
     )?;
+    // Anvil reads no body that is not called JSON.
+    if !request.body.is_empty() {
+        write!(stream, "Content-Type: application/json\r\n")?;
+    }
     write!(stream, "Content-Length: {}\r\n\r\n", request.body.len())?;
     stream.write_all(&request.body)?;
     let mut from = BufReader::new(stream);

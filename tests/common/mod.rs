@@ -4,7 +4,10 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part of this module")]
 
+pub mod accounts;
+pub mod anvil;
 pub mod asks;
+pub mod contracts;
 pub mod daemon;
 pub mod fake_chain;
 pub mod http;

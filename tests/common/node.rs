@@ -317,9 +317,13 @@ fn unwatched_script() -> String {
     format!("raw(04{:08x}7551)", MINED.fetch_add(1, Ordering::Relaxed))
 }
 
-/// `$BITCOIND_EXE`, else `bitcoind` on PATH, else what `tests/run tools` fetched.
 fn bitcoind_exe() -> PathBuf {
-    if let Some(exe) = std::env::var_os("BITCOIND_EXE") {
+    node_exe("BITCOIND_EXE", "bitcoind")
+}
+
+/// The program that the variable names, else `name` on PATH, else what `tests/run tools` fetched.
+pub(super) fn node_exe(variable: &str, name: &str) -> PathBuf {
+    if let Some(exe) = std::env::var_os(variable) {
         return exe.into();
     }
     let on_path = std::env::var_os("PATH")
@@ -327,9 +331,9 @@ fn bitcoind_exe() -> PathBuf {
         .flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
     let found = on_path
         .chain(cache_folder().map(|cache| cache.join("bin")))
-        .map(|folder| folder.join("bitcoind"))
+        .map(|folder| folder.join(name))
         .find(|exe| exe.is_file());
-    found.expect("no bitcoind: set BITCOIND_EXE or run `tests/run tools`")
+    found.unwrap_or_else(|| panic!("no {name}: set {variable} or run `tests/run tools`"))
 }
 
 /// The same folder as in `tests/run`.

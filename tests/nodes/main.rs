@@ -1,5 +1,5 @@
-//! Tests against what is not ours: a real bitcoind on regtest, and receivers of callbacks in other languages.
-//! They fail where there is none; `tests/run tools` fetches them.
+//! Tests against what is not ours: a real bitcoind on regtest, a real EVM node (Anvil), and receivers of
+//! callbacks in other languages. They fail where there is none; `tests/run tools` fetches them.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,6 +7,7 @@
     reason = "a test stops at the first surprise"
 )]
 
+mod anvil;
 mod between_calls;
 mod bitcoin_source;
 mod books;
