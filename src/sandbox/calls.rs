@@ -7,7 +7,8 @@
 
 use super::chain::{Block, Chain};
 use super::encode::{BITS, TARGET, block_bytes, count_size};
-use super::question::{Answer, Arg, Args, Call, Kind, RpcError};
+use super::front::RpcError;
+use super::question::{Answer, Arg, Args, Call, Kind};
 use super::script_of;
 use super::wallet::Payment;
 use crate::rules::{Amount, BlockHash, Txid};

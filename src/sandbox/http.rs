@@ -4,7 +4,8 @@
 use super::calls;
 use super::chain::Chain;
 use super::encode::{block_bytes, sha256};
-use super::question::{self, Answer, INVALID_REQUEST, NO_METHOD, RpcError};
+use super::front::{Asked, INVALID_REQUEST, NO_METHOD, PARSE_ERROR, RpcError, envelope, json_response};
+use super::question::{self, Answer};
 use crate::rules::BlockHash;
 use axum::Router;
 use axum::body::Bytes;
@@ -18,11 +19,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 /// The longest wait that a call may ask for.
@@ -84,21 +83,14 @@ pub(super) fn write_cookie(path: &std::path::Path) -> std::io::Result<String> {
     Ok(cookie)
 }
 
-/// Serves the node on a free loopback port.
-pub(super) fn serve(runtime: &Runtime, node: Arc<Node>) -> std::io::Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    listener.set_nonblocking(true)?;
-    let address = listener.local_addr()?;
-    let routes = Router::new()
+/// What the node answers.
+pub(super) fn routes(node: Arc<Node>) -> Router {
+    Router::new()
         .route("/", post(rpc).fallback(only_post))
         .route("/rest/block/{name}", get(rest_block))
         .route("/rest/headers/{name}", get(rest_headers))
         .route("/rest/headers/{count}/{name}", get(rest_headers_of_old))
-        .with_state(node);
-    let _context = runtime.enter();
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    runtime.spawn(async move { axum::serve(listener, routes).await });
-    Ok(address)
+        .with_state(node)
 }
 
 // ---- JSON-RPC ----
@@ -117,33 +109,26 @@ async fn rpc(State(node): State<Arc<Node>>, headers: HeaderMap, body: Bytes) -> 
         let challenge = [(header::WWW_AUTHENTICATE, "Basic realm=\"jsonrpc\"")];
         return (StatusCode::UNAUTHORIZED, challenge).into_response();
     }
-    let parse_error = |why: &str| legacy(Some(&Value::Null), Err(RpcError::new(-32_700, why)));
-    match serde_json::from_slice::<Value>(&body) {
-        Ok(Value::Array(questions)) => {
+    let (status, body) = match Asked::read(&body) {
+        Asked::Batch(questions) => {
             let mut answers = Vec::new();
             for question in &questions {
                 answers.extend(answer(&node, question).await.map(|(_, body)| body));
             }
-            json_response(StatusCode::OK, &Value::Array(answers))
+            (StatusCode::OK, Value::Array(answers))
         }
-        Ok(question @ Value::Object(_)) => match answer(&node, &question).await {
-            Some((status, body)) => json_response(status, &body),
-            None => StatusCode::NO_CONTENT.into_response(),
+        Asked::One(question) => match answer(&node, &question).await {
+            Some(answer) => answer,
+            None => return StatusCode::NO_CONTENT.into_response(),
         },
-        Ok(_) => {
-            let (status, body) = parse_error("Top-level object parse error");
-            json_response(status, &body)
-        }
-        Err(_) => {
-            let (status, body) = parse_error("Parse error");
-            json_response(status, &body)
-        }
-    }
+        Asked::Neither => unreadable("Top-level object parse error"),
+        Asked::NoJson => unreadable("Parse error"),
+    };
+    json_response(status, &body)
 }
 
-fn json_response(status: StatusCode, body: &Value) -> Response {
-    let kind = [(header::CONTENT_TYPE, "application/json")];
-    (status, kind, format!("{body}\n")).into_response()
+fn unreadable(why: &str) -> (StatusCode, Value) {
+    legacy(Some(&Value::Null), Err(RpcError::new(PARSE_ERROR, why)))
 }
 
 /// The answer to one question, in the form of its version; `None` where no answer is wanted.
@@ -154,22 +139,11 @@ async fn answer(node: &Node, question: &Value) -> Option<(StatusCode, Value)> {
         return Some(legacy(id, outcome));
     }
     let id = id?;
-    Some(match outcome {
-        Ok(result) => (
-            StatusCode::OK,
-            json!({"jsonrpc": "2.0", "result": result, "id": id}),
-        ),
-        Err(error) => {
-            let status = match error.code {
-                INVALID_REQUEST => StatusCode::BAD_REQUEST,
-                _ => StatusCode::OK,
-            };
-            (
-                status,
-                json!({"jsonrpc": "2.0", "error": error.to_json(), "id": id}),
-            )
-        }
-    })
+    let status = match &outcome {
+        Err(error) if error.code == INVALID_REQUEST => StatusCode::BAD_REQUEST,
+        Ok(_) | Err(_) => StatusCode::OK,
+    };
+    Some((status, envelope(id, outcome)))
 }
 
 /// Before version 2.0 both keys are always there, and an error shows in the HTTP status.

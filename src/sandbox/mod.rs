@@ -6,6 +6,7 @@
 mod calls;
 mod chain;
 mod encode;
+mod front;
 mod http;
 mod mempool;
 mod question;
@@ -15,11 +16,11 @@ use crate::clock::Clock;
 use crate::rules::{BlockHash, Txid};
 use bitcoincore_rpc::bitcoin::{Address, KnownHrp, Network, WitnessProgram, WitnessVersion};
 use chain::Chain;
+use front::Server;
 use http::Node;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
-use tokio::runtime::Runtime;
 use wallet::{Payment, own_script};
 
 /// How many blocks there are at the start: 20 rewards can be spent.
@@ -50,7 +51,8 @@ pub struct Sandbox {
     node: Arc<Node>,
     url: String,
     cookie_file: PathBuf,
-    runtime: Option<Runtime>,
+    /// Held for its end.
+    _server: Server,
 }
 
 impl Sandbox {
@@ -72,17 +74,12 @@ impl Sandbox {
         let cookie_file = folder.join(".cookie");
         let cookie = http::write_cookie(&cookie_file)?;
         let node = Arc::new(Node::new(Chain::new(clock), &cookie));
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("sandbox")
-            .enable_all()
-            .build()?;
-        let address = http::serve(&runtime, node.clone())?;
+        let server = Server::start(http::routes(node.clone()))?;
         Ok(Sandbox {
             node,
-            url: format!("http://{address}"),
+            url: server.url(),
             cookie_file,
-            runtime: Some(runtime),
+            _server: server,
         })
     }
 
@@ -244,15 +241,6 @@ impl Sandbox {
     /// Knows all blocks again.
     pub fn catch_up(&self) {
         self.node.change(Chain::catch_up);
-    }
-}
-
-impl Drop for Sandbox {
-    fn drop(&mut self) {
-        // Not waited for: a call that waits for a new block would hold it up.
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 

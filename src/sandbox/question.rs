@@ -3,8 +3,9 @@
 use super::SandboxError;
 use super::calls::CALLS;
 use super::chain::Chain;
+use super::front::{INVALID_REQUEST, NO_METHOD, RpcError};
 use crate::rules::BlockHash;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 /// One call.
 pub(super) struct Call {
@@ -21,31 +22,6 @@ pub(super) enum Answer {
     Change(fn(&mut Chain, &Args) -> Result<Value, RpcError>),
     /// By waiting for another tip.
     WaitForBlock,
-}
-
-/// The question is none.
-pub(super) const INVALID_REQUEST: i32 = -32_600;
-/// The sandbox does not know the call.
-pub(super) const NO_METHOD: i32 = -32_601;
-
-/// An error as JSON-RPC has it.
-#[derive(Debug)]
-pub(super) struct RpcError {
-    pub(super) code: i32,
-    message: String,
-}
-
-impl RpcError {
-    pub(super) fn new(code: i32, message: impl Into<String>) -> RpcError {
-        RpcError {
-            code,
-            message: message.into(),
-        }
-    }
-
-    pub(super) fn to_json(&self) -> Value {
-        json!({"code": self.code, "message": self.message})
-    }
 }
 
 impl From<SandboxError> for RpcError {

@@ -1,0 +1,112 @@
+//! What the simulated nodes share: a server on a free loopback port with a thread of its own, and the
+//! envelope of JSON-RPC around whatever each of them answers.
+
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use serde_json::{Value, json};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use tokio::runtime::Runtime;
+
+/// The text is not JSON.
+pub(super) const PARSE_ERROR: i32 = -32_700;
+/// The question is none.
+pub(super) const INVALID_REQUEST: i32 = -32_600;
+/// The node does not know the call.
+pub(super) const NO_METHOD: i32 = -32_601;
+
+/// A running server. It ends when this is dropped.
+pub(super) struct Server {
+    address: SocketAddr,
+    runtime: Option<Runtime>,
+}
+
+impl Server {
+    /// Serves on a free loopback port.
+    pub(super) fn start(routes: Router) -> std::io::Result<Server> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("sandbox")
+            .enable_all()
+            .build()?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let listener = {
+            let _context = runtime.enter();
+            tokio::net::TcpListener::from_std(listener)?
+        };
+        runtime.spawn(async move { axum::serve(listener, routes).await });
+        Ok(Server {
+            address,
+            runtime: Some(runtime),
+        })
+    }
+
+    /// `http://127.0.0.1:PORT`
+    pub(super) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Not waited for: a call that waits for a new block would hold it up.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// An error as JSON-RPC has it.
+#[derive(Debug)]
+pub(super) struct RpcError {
+    pub(super) code: i32,
+    message: String,
+}
+
+impl RpcError {
+    pub(super) fn new(code: i32, message: impl Into<String>) -> RpcError {
+        RpcError {
+            code,
+            message: message.into(),
+        }
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        json!({"code": self.code, "message": self.message})
+    }
+}
+
+/// What a request's body holds.
+pub(super) enum Asked {
+    One(Value),
+    Batch(Vec<Value>),
+    /// JSON, but neither an object nor an array.
+    Neither,
+    NoJson,
+}
+
+impl Asked {
+    pub(super) fn read(body: &[u8]) -> Asked {
+        match serde_json::from_slice(body) {
+            Ok(Value::Array(questions)) => Asked::Batch(questions),
+            Ok(question @ Value::Object(_)) => Asked::One(question),
+            Ok(_) => Asked::Neither,
+            Err(_) => Asked::NoJson,
+        }
+    }
+}
+
+/// An answer of JSON-RPC 2.0.
+pub(super) fn envelope(id: &Value, outcome: Result<Value, RpcError>) -> Value {
+    match outcome {
+        Ok(result) => json!({"jsonrpc": "2.0", "result": result, "id": id}),
+        Err(error) => json!({"jsonrpc": "2.0", "error": error.to_json(), "id": id}),
+    }
+}
+
+pub(super) fn json_response(status: StatusCode, body: &Value) -> Response {
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    (status, kind, format!("{body}\n")).into_response()
+}
