@@ -1,11 +1,12 @@
-//! A simulated Bitcoin node for demonstrations and tests: real regtest blocks in a real tree, served by the
-//! calls that creditd makes, on loopback. It runs no scripts, knows no peers and keeps nothing on disk but
-//! the cookie to log in with. [`Sandbox`] starts it and is the hand on its chain; what is answered is in
-//! `calls`.
+//! Simulated nodes for demonstrations and tests, served on loopback by the calls that creditd makes.
+//! [`Sandbox`] is a Bitcoin node of real regtest blocks in a real tree: it runs no scripts, knows no peers
+//! and keeps nothing on disk but the cookie to log in with. It starts the node and is the hand on its chain;
+//! what is answered is in `calls`. [`evm`] is a node of an EVM chain in the same manner.
 
 mod calls;
 mod chain;
 mod encode;
+pub mod evm;
 mod front;
 mod http;
 mod mempool;

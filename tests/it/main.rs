@@ -70,6 +70,7 @@ mod rig;
 mod rpc_client;
 mod sample;
 mod sandbox;
+mod sandbox_evm;
 mod schema;
 mod scripted;
 mod secrets;

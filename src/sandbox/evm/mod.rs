@@ -1,0 +1,262 @@
+//! A simulated node of an EVM chain: blocks, receipts and traces of what it was told happens, served by the
+//! calls that creditd makes, on loopback. It executes nothing, signs nothing and checks no hash.
+//! [`EvmSandbox`] starts it and is the hand on its chain; what is answered is in `calls`.
+
+mod calls;
+mod chain;
+mod frames;
+mod http;
+mod params;
+mod pool;
+mod shapes;
+mod state;
+mod tx;
+
+pub use chain::{Mark, Token};
+pub use ruint::aliases::U256;
+pub use tx::{Address, CallKind, Effects, InnerCall, Log, Nonce, Odd, TRANSFER_TOPIC, Tx};
+
+use super::SandboxError;
+use super::front::Server;
+use crate::clock::Clock;
+use crate::rules::{BlockHash, Txid};
+use chain::Chain;
+use http::Node;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How many blocks there are at the start: enough for every tag to have left the genesis block.
+const FIRST_BLOCKS: u32 = 80;
+
+/// 10^27 wei: a billion whole coins.
+const PAYER_WEI: u128 = 1_000_000_000_000_000_000_000_000_000;
+
+/// What becomes of the blocks that are no longer on the way to the tip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stale {
+    /// They are still known by hash.
+    Kept,
+    /// As with nodes that know only the blocks up to their tip.
+    Forgotten,
+}
+
+/// A running simulated node. It ends when this is dropped.
+pub struct EvmSandbox {
+    node: Arc<Node>,
+    server: Server,
+}
+
+impl EvmSandbox {
+    /// Starts a node on a free loopback port, with some blocks.
+    ///
+    /// # Errors
+    /// [`SandboxError::System`].
+    pub fn start(chain_id: u64, clock: Clock) -> Result<EvmSandbox, SandboxError> {
+        let sandbox = EvmSandbox::at_genesis(chain_id, clock)?;
+        sandbox.mine(FIRST_BLOCKS)?;
+        Ok(sandbox)
+    }
+
+    /// The same with the genesis block alone. One chain id has one genesis block.
+    ///
+    /// # Errors
+    /// [`SandboxError::System`].
+    pub fn at_genesis(chain_id: u64, clock: Clock) -> Result<EvmSandbox, SandboxError> {
+        let endowment = BTreeMap::from([(EvmSandbox::payer(), U256::from(PAYER_WEI))]);
+        let node = Arc::new(Node::new(Chain::new(chain_id, clock, endowment)));
+        let server = Server::start(http::routes(node.clone()))?;
+        Ok(EvmSandbox { node, server })
+    }
+
+    /// `http://127.0.0.1:PORT`. Any path below is the same node, and nobody has to log in.
+    pub fn url(&self) -> String {
+        self.server.url()
+    }
+
+    /// The account that is rich from the start.
+    pub fn payer() -> Address {
+        Address::of("payer")
+    }
+
+    /// The height of the tip.
+    pub fn height(&self) -> u64 {
+        self.node.read(|chain| chain.tip().number)
+    }
+
+    /// The hash of the tip.
+    pub fn tip(&self) -> BlockHash {
+        self.node.read(|chain| chain.tip().hash)
+    }
+
+    /// The block at a height, up to the tip.
+    pub fn block_hash(&self, height: u64) -> Option<BlockHash> {
+        self.node.read(|chain| chain.at(height).map(|block| block.hash))
+    }
+
+    /// The pending transactions, by sender and nonce.
+    pub fn pool(&self) -> Vec<Txid> {
+        self.node
+            .read(|chain| chain.pool.all().map(|tx| tx.hash).collect())
+    }
+
+    /// What an account has at the tip, in wei.
+    pub fn balance(&self, account: Address) -> U256 {
+        self.node.read(|chain| chain.balance(&chain.tip().state, account))
+    }
+
+    /// Gives an account coin that no transaction explains. It always had it: at every block.
+    pub fn endow(&self, account: Address, wei: U256) {
+        self.node.change(|chain| chain.endow(account, wei));
+    }
+
+    /// Makes an address the contract of a token. Its `Transfer` logs move its balances.
+    pub fn set_token(&self, contract: Address, token: Token) {
+        self.node.change(|chain| chain.tokens.insert(contract, token));
+    }
+
+    // ---- transactions ----
+
+    /// Sends a transaction to the pool. One of the same sender and nonce is replaced if it pays a tenth less
+    /// per gas.
+    ///
+    /// # Errors
+    /// [`SandboxError::Funds`], and [`SandboxError::Refused`] for a nonce that is spent or a price too low.
+    pub fn send(&self, tx: Tx) -> Result<Txid, SandboxError> {
+        self.node.change(|chain| {
+            let txid = chain.prepare(tx);
+            chain.put(&txid).map(|()| txid)
+        })
+    }
+
+    /// Pays wei from the rich account.
+    ///
+    /// # Errors
+    /// [`SandboxError::Funds`].
+    pub fn pay(&self, to: Address, wei: U256) -> Result<Txid, SandboxError> {
+        self.send(Tx::pay(EvmSandbox::payer(), to, wei))
+    }
+
+    /// Makes a transaction and keeps it back: only a block can bring it.
+    pub fn prepare(&self, tx: Tx) -> Txid {
+        self.node.change(|chain| chain.prepare(tx))
+    }
+
+    /// Sends a transaction that was kept back or dropped.
+    ///
+    /// # Errors
+    /// As [`EvmSandbox::send`], and [`SandboxError::Unknown`].
+    pub fn resend(&self, txid: Txid) -> Result<(), SandboxError> {
+        self.node.change(|chain| chain.put(&txid))
+    }
+
+    /// Drops a transaction from the pool. True if it was there.
+    pub fn evict(&self, txid: Txid) -> bool {
+        self.node.change(|chain| chain.pool.remove(&txid))
+    }
+
+    /// Says what a transaction does in the blocks that are mined from now on; in those that hold it already
+    /// it did what it did.
+    ///
+    /// # Errors
+    /// [`SandboxError::Unknown`].
+    pub fn set_effects(&self, txid: Txid, effects: Effects) -> Result<(), SandboxError> {
+        self.node.change(|chain| chain.set_effects(&txid, effects))
+    }
+
+    // ---- blocks ----
+
+    /// Mines blocks, the first with whatever of the pool can run.
+    ///
+    /// # Errors
+    /// None that can happen.
+    pub fn mine(&self, count: u32) -> Result<Vec<BlockHash>, SandboxError> {
+        self.node.change(|chain| {
+            let mut mine = || {
+                let block = chain.next_block()?;
+                let hash = chain.insert(block);
+                chain.set_tip(&hash).map(|()| hash)
+            };
+            (0..count).map(|_| mine()).collect()
+        })
+    }
+
+    /// Mines one block on the tip with exactly these transactions, in this order.
+    ///
+    /// # Errors
+    /// [`SandboxError`] for a transaction that is unknown or cannot run there.
+    pub fn mine_with(&self, txids: &[Txid]) -> Result<BlockHash, SandboxError> {
+        self.node.change(|chain| {
+            let block = chain.build(&chain.tip().hash, txids)?;
+            let hash = chain.insert(block);
+            chain.set_tip(&hash).map(|()| hash)
+        })
+    }
+
+    /// Makes a block on any block with exactly these transactions. The tip stays where it is: see
+    /// [`EvmSandbox::set_tip`].
+    ///
+    /// # Errors
+    /// As [`EvmSandbox::mine_with`].
+    pub fn mine_on(&self, parent: BlockHash, txids: &[Txid]) -> Result<BlockHash, SandboxError> {
+        self.node.change(|chain| {
+            let block = chain.build(&parent, txids)?;
+            Ok(chain.insert(block))
+        })
+    }
+
+    /// Goes to any block: one of another branch, or one below the tip. What was in the blocks left goes back
+    /// to the pool where its nonce is still free.
+    ///
+    /// # Errors
+    /// [`SandboxError::Unknown`].
+    pub fn set_tip(&self, hash: BlockHash, stale: Stale) -> Result<(), SandboxError> {
+        self.node.change(|chain| {
+            chain.set_tip(&hash)?;
+            match stale {
+                Stale::Kept => {}
+                Stale::Forgotten => chain.forget_branches(),
+            }
+            Ok(())
+        })
+    }
+
+    /// Replaces the last `depth` blocks by `depth + 1` others, of which the first holds the transactions
+    /// `keep`. The others go back to the pool where their nonce is still free.
+    ///
+    /// # Errors
+    /// [`SandboxError`]
+    pub fn reorg(&self, depth: u64, keep: &[Txid]) -> Result<BlockHash, SandboxError> {
+        self.node.change(|chain| chain.reorg(depth, keep))
+    }
+
+    // ---- what the node says ----
+
+    /// Where the tag `safe` stands; 32 blocks below the tip at first.
+    pub fn set_safe(&self, mark: Mark) {
+        self.node.change(|chain| chain.safe = mark);
+    }
+
+    /// Where the tag `finalized` stands; 64 blocks below the tip at first.
+    pub fn set_finalized(&self, mark: Mark) {
+        self.node.change(|chain| chain.finalized = mark);
+    }
+
+    /// Lets the node say that it is catching up to a height, or that it is not.
+    pub fn set_syncing(&self, to: Option<u64>) {
+        self.node.change(|chain| chain.syncs_to = to);
+    }
+
+    /// Says what the bloom of a block is, which else is as full or as empty as it can be.
+    ///
+    /// # Errors
+    /// [`SandboxError::Unknown`].
+    pub fn set_bloom(&self, hash: BlockHash, bloom: [u8; 256]) -> Result<(), SandboxError> {
+        self.node.change(|chain| chain.set_bloom(&hash, bloom))
+    }
+
+    /// Lets the node know nothing of these calls, as those without traces or without a pool to look into.
+    pub fn hide_calls(&self, names: &[&str]) {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        self.node.change(|chain| chain.hidden_calls.extend(names));
+    }
+}
