@@ -87,22 +87,34 @@ Examples:
         /// The event: evt_...
         event: String,
     },
-    /// Send an event again, with the same id and body
+    /// Send now what waits or was given up, with the same id and body
     #[command(after_help = "\
-Without --endpoint it goes to every endpoint where it is parked. A receiver that has seen its id before
-does nothing.
+An event goes to every endpoint where it waits for its next attempt or is parked; with --endpoint to that
+one, delivered there or not. --endpoint alone: everything that it has not got. A receiver that has seen an
+id before does nothing.
 
-Example:
-  creditd callbacks retry evt_1f3c... --reason 'receiver is mended' --apply")]
-    Retry {
-        /// The event: evt_...
-        event: String,
-        /// Only to this endpoint, delivered there or not
-        #[arg(long, value_name = "ID")]
-        endpoint: Option<String>,
-        #[command(flatten)]
-        repair: Repair,
-    },
+Examples:
+  creditd callbacks retry evt_1f3c... --reason 'receiver is mended' --apply
+  creditd callbacks retry --endpoint ep_1f3c... --reason 'receiver is mended' --apply
+  creditd callbacks retry --endpoint ep_1f3c... --parked --reason 'receiver is mended' --apply")]
+    Retry(CallbackRetry),
+}
+
+/// What is sent again, and why.
+#[derive(Debug, Args)]
+pub struct CallbackRetry {
+    /// The event: evt_...
+    #[arg(required_unless_present = "endpoint")]
+    pub event: Option<String>,
+    /// Only to this endpoint; without an event everything that it has not got
+    #[arg(long, value_name = "ID")]
+    pub endpoint: Option<String>,
+    /// With --endpoint alone: only what was given up
+    #[arg(long, requires = "endpoint", conflicts_with = "event")]
+    pub parked: bool,
+    /// Reason and `--apply`.
+    #[command(flatten)]
+    pub repair: Repair,
 }
 
 /// A filtered page of callbacks.

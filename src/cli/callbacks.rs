@@ -1,14 +1,14 @@
-//! `callbacks`: what was sent, what waits, what is parked, and sending it again.
+//! `callbacks`: what was sent, what waits and for what, what is parked.
 
-use super::args::Repair;
 use super::callback_args::CallbackFilter;
 use super::open;
 use super::out::Out;
 use super::table::{Align, Table};
 use super::{Outcome, next_position};
-use crate::clock::{Clock, rfc3339};
+use crate::clock::{Clock, millis, rfc3339};
 use crate::config::Config;
-use crate::store::report::{AttemptRow, DeliveryFilter, DeliveryRow, Listed, Page};
+use crate::store::report::{AttemptRow, Blocker, DeliveryFilter, DeliveryRow, Listed, Page};
+use crate::store::{ReadTx, StoreError};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -22,9 +22,17 @@ struct DeliveryJson {
     state: String,
     attempts: u32,
     next_at: Option<String>,
+    /// The older one of its subject that holds it back.
+    waits_for: Option<BlockerJson>,
     settled_at: Option<String>,
     last_status: Option<u16>,
     last_error: Option<String>,
+}
+
+#[derive(Serialize)]
+struct BlockerJson {
+    event: String,
+    next_at: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -51,7 +59,39 @@ struct ShownDelivery {
     tries: Vec<AttemptJson>,
 }
 
-fn json(row: DeliveryRow) -> DeliveryJson {
+/// A delivery and what it waits for.
+pub(super) struct Standing {
+    pub(super) row: DeliveryRow,
+    pub(super) blocker: Option<Blocker>,
+}
+
+/// Reads deliveries with what each waits for, newest first.
+pub(super) fn standings(
+    tx: &ReadTx<'_>,
+    config: &Config,
+    filter: &DeliveryFilter,
+    page: Page,
+) -> Result<Vec<Listed<Standing>>, StoreError> {
+    let patience_from = open::now_ms().saturating_sub(millis(config.callbacks.order_patience));
+    let mut found = Vec::new();
+    for Listed { row, position } in tx.list_deliveries(filter, page)? {
+        let blocker = tx.blocker(position, patience_from)?;
+        let row = Standing { row, blocker };
+        found.push(Listed { row, position });
+    }
+    Ok(found)
+}
+
+/// What holds a delivery back, in words.
+pub(super) fn blocker_words(blocker: &Blocker) -> String {
+    let when = match blocker.next_at {
+        Some(at) => format!("tried next at {}", rfc3339(at)),
+        None => "on its way".to_owned(),
+    };
+    format!("after {}, which is {when}", blocker.event)
+}
+
+fn json(Standing { row, blocker }: Standing) -> DeliveryJson {
     DeliveryJson {
         event: row.event,
         seq: row.seq,
@@ -61,6 +101,10 @@ fn json(row: DeliveryRow) -> DeliveryJson {
         state: row.state,
         attempts: row.attempts,
         next_at: row.next_at.map(rfc3339),
+        waits_for: blocker.map(|blocker| BlockerJson {
+            event: blocker.event,
+            next_at: blocker.next_at.map(rfc3339),
+        }),
         settled_at: row.settled_at.map(rfc3339),
         last_status: row.last_status,
         last_error: row.last_error,
@@ -86,7 +130,7 @@ pub(super) fn list(out: &mut Out, config: &Config, args: &CallbackFilter) -> any
         state: args.state.map(|state| state.word()),
     };
     let page = open::page(&args.page);
-    let rows = open::reader(config)?.read(|tx| tx.list_deliveries(&filter, page))?;
+    let rows = open::reader(config)?.read(|tx| standings(tx, config, &filter, page))?;
     let next = next_position(&rows, page);
     if out.json {
         let rows: Vec<DeliveryJson> = rows.into_iter().map(|listed| json(listed.row)).collect();
@@ -102,6 +146,11 @@ pub(super) fn list(out: &mut Out, config: &Config, args: &CallbackFilter) -> any
         ("last answer", Align::Left),
     ]);
     for Listed { row, .. } in rows {
+        let Standing { row, blocker } = row;
+        let next = match &blocker {
+            Some(blocker) => blocker_words(blocker),
+            None => row.next_at.map(rfc3339).unwrap_or_default(),
+        };
         let answer = row
             .last_error
             .clone()
@@ -112,7 +161,7 @@ pub(super) fn list(out: &mut Out, config: &Config, args: &CallbackFilter) -> any
             row.endpoint,
             row.state,
             row.attempts.to_string(),
-            row.next_at.map(rfc3339).unwrap_or_default(),
+            next,
             answer.unwrap_or_default(),
         ]);
     }
@@ -132,8 +181,8 @@ pub(super) fn show(out: &mut Out, config: &Config, event: &str) -> anyhow::Resul
     let (body, shown) = open::reader(config)?.read(|tx| {
         let body = tx.event_body(event)?;
         let mut shown = Vec::new();
-        for Listed { row, .. } in tx.list_deliveries(&filter, page)? {
-            let tries = tx.attempts(event, &row.endpoint)?;
+        for Listed { row, .. } in standings(tx, config, &filter, page)? {
+            let tries = tx.attempts(event, &row.row.endpoint)?;
             shown.push((row, tries));
         }
         Ok((body, shown))
@@ -152,8 +201,13 @@ pub(super) fn show(out: &mut Out, config: &Config, event: &str) -> anyhow::Resul
     }
     out.line(format!("event {event}"))?;
     out.line(format!("  {body}"))?;
-    for (row, tries) in shown {
-        out.line(format!("to {}: {}", row.endpoint, row.state))?;
+    for (Standing { row, blocker }, tries) in shown {
+        let when = match (&blocker, row.next_at) {
+            (Some(blocker), _) => format!(", goes {}", blocker_words(blocker)),
+            (None, Some(at)) => format!(", tried next at {}", rfc3339(at)),
+            (None, None) => String::new(),
+        };
+        out.line(format!("to {}: {}{when}", row.endpoint, row.state))?;
         for entry in tries {
             let answer = entry
                 .status
@@ -173,56 +227,6 @@ pub(super) fn show(out: &mut Out, config: &Config, event: &str) -> anyhow::Resul
         }
     }
     out.done()
-}
-
-/// Sends an event again: to one endpoint, or to every one where it is parked.
-pub(super) fn retry(
-    out: &mut Out,
-    config: &Config,
-    event: &str,
-    endpoint: Option<&str>,
-    repair: &Repair,
-) -> anyhow::Result<Outcome> {
-    let targets = targets(config, event, endpoint)?;
-    if targets.is_empty() {
-        return super::repair::nothing(out, "retry", repair, format!("{event} is parked nowhere"));
-    }
-    let text = format!("send {event} again to {}", targets.join(", "));
-    super::repair::act(out, "retry", repair, text, Vec::new(), || {
-        let mut database = open::writer(config)?;
-        Ok(database.write(open::now_ms(), |tx| {
-            let mut is_changed = false;
-            for target in &targets {
-                is_changed |= tx.retry_delivery(event, target, &repair.reason)?;
-            }
-            Ok(is_changed)
-        })?)
-    })
-}
-
-fn targets(config: &Config, event: &str, endpoint: Option<&str>) -> anyhow::Result<Vec<String>> {
-    if let Some(endpoint) = endpoint {
-        // What would be refused with `--apply` is refused without it too.
-        open::reader(config)?.read(|tx| {
-            tx.event_body(event)?;
-            tx.endpoint(endpoint)
-        })?;
-        return Ok(vec![endpoint.to_owned()]);
-    }
-    let filter = DeliveryFilter {
-        event: Some(event.to_owned()),
-        endpoint: None,
-        state: Some("parked"),
-    };
-    let page = Page {
-        after: None,
-        limit: u32::MAX,
-    };
-    let parked = open::reader(config)?.read(|tx| {
-        tx.event_body(event)?;
-        tx.list_deliveries(&filter, page)
-    })?;
-    Ok(parked.into_iter().map(|listed| listed.row.endpoint).collect())
 }
 
 /// Waits until an event was tried at an endpoint; `None` when the time is up.

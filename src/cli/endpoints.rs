@@ -9,11 +9,10 @@ use super::{Outcome, Problem};
 use crate::clock::rfc3339;
 use crate::config::Config;
 use crate::egress;
-use crate::store::{Endpoint, WriteTx};
+use crate::store::{Endpoint, Undelivered, WriteTx};
 use crate::webhook::{self, Key, Scheme};
 use anyhow::Context as _;
 use serde::Serialize;
-use std::time::Duration;
 
 #[derive(Serialize)]
 struct EndpointJson {
@@ -199,15 +198,26 @@ pub(super) fn set_paused(
     is_paused: bool,
     repair: &Repair,
 ) -> anyhow::Result<Outcome> {
-    let endpoint = open::reader(config)?.read(|tx| tx.endpoint(id))?;
+    let (endpoint, undelivered) = open::reader(config)?.read(|tx| {
+        let endpoint = tx.endpoint(id)?;
+        let undelivered = tx.undelivered(&endpoint, open::now_ms())?;
+        Ok((endpoint, undelivered))
+    })?;
     let word = if is_paused { "pause" } else { "resume" };
     if endpoint.paused_reason.is_some() == is_paused {
-        return super::repair::nothing(out, word, repair, format!("{id} is {word}d already"));
+        let text = if is_paused {
+            format!("{id} is paused already")
+        } else {
+            format!(
+                "{id} is not paused; `creditd callbacks retry --endpoint {id}` sends now what waits there"
+            )
+        };
+        return super::repair::nothing(out, word, repair, text);
     }
     let text = if is_paused {
         format!("pause {id}: events are queued and not sent")
     } else {
-        format!("resume {id}: what it has queued is sent")
+        resume_words(id, undelivered)
     };
     super::repair::act(out, word, repair, text, Vec::new(), || {
         let mut database = open::writer(config)?;
@@ -216,6 +226,18 @@ pub(super) fn set_paused(
             false => tx.resume_endpoint(id, &repair.reason),
         })?)
     })
+}
+
+fn resume_words(id: &str, undelivered: Undelivered) -> String {
+    let waiting = undelivered.waiting;
+    let parked = match undelivered.parked {
+        0 => String::new(),
+        parked => format!(
+            "; the {parked} that are parked stay so: `creditd callbacks retry --endpoint {id} --parked` sends \
+             them"
+        ),
+    };
+    format!("resume {id}: what waits there ({waiting} callbacks) is sent now{parked}")
 }
 
 /// Gives an endpoint a new secret; the old one goes on being used for a while. Given twice, for the same
@@ -285,53 +307,6 @@ fn overlap(hours: u32) -> String {
         0 => "the old signature ends at once".to_owned(),
         1 => "callbacks carry both signatures for 1 hour".to_owned(),
         hours => format!("callbacks carry both signatures for {hours} hours"),
-    }
-}
-
-#[derive(Serialize)]
-struct TestJson<'a> {
-    event: &'a str,
-    endpoint: &'a str,
-    state: Option<&'a str>,
-    last_status: Option<u16>,
-    last_error: Option<&'a str>,
-}
-
-/// Sends a test event through the running daemon and waits for its first attempt.
-pub(super) fn test(out: &mut Out, config: &Config, id: &str, wait_secs: u32) -> anyhow::Result<Outcome> {
-    let mut database = open::writer(config)?;
-    if let Some(reason) = database.read(|tx| tx.endpoint(id))?.paused_reason {
-        let next = format!("creditd endpoint resume {id}");
-        return Err(Problem::found(format!("{id} is paused ({reason}): nothing is sent to it"), next).into());
-    }
-    let event = database.write(open::now_ms(), |tx| tx.test_endpoint(id))?;
-    let tried =
-        super::callbacks::wait_for_attempt(config, &event, id, Duration::from_secs(wait_secs.into()))?;
-    let is_delivered = tried.as_ref().is_some_and(|row| row.state == "delivered");
-    if out.json {
-        out.json(&TestJson {
-            event: &event,
-            endpoint: id,
-            state: tried.as_ref().map(|row| row.state.as_str()),
-            last_status: tried.as_ref().and_then(|row| row.last_status),
-            last_error: tried.as_ref().and_then(|row| row.last_error.as_deref()),
-        })?;
-    } else {
-        out.line(match &tried {
-            Some(row) if is_delivered => {
-                format!("{event} was delivered: {}", row.last_status.unwrap_or_default())
-            }
-            Some(row) => format!(
-                "{event} was refused: {}",
-                row.last_error.as_deref().unwrap_or("unknown")
-            ),
-            None => format!("{event} is queued; no attempt within {wait_secs} s: does `creditd run` run?"),
-        })?;
-    }
-    if is_delivered {
-        out.done()
-    } else {
-        Ok(Outcome::Found)
     }
 }
 

@@ -12,10 +12,12 @@ mod ledger;
 mod open;
 mod out;
 mod repair;
+mod resend;
 mod setup;
 mod table;
 #[cfg(test)]
 mod tests;
+mod trial;
 mod tx;
 mod watch;
 mod words;
@@ -179,7 +181,7 @@ fn endpoint(out: &mut Out, config: &Config, command: &Endpoints) -> anyhow::Resu
             overlap_hours,
             repair,
         } => endpoints::rotate(out, config, id, *overlap_hours, repair),
-        Endpoints::Test { id, wait_secs } => endpoints::test(out, config, id, *wait_secs),
+        Endpoints::Test { id, wait_secs } => trial::test(out, config, id, *wait_secs),
     }
 }
 
@@ -187,11 +189,7 @@ fn callbacks(out: &mut Out, config: &Config, command: &Callbacks) -> anyhow::Res
     match command {
         Callbacks::List(args) => callbacks::list(out, config, args),
         Callbacks::Show { event } => callbacks::show(out, config, event),
-        Callbacks::Retry {
-            event,
-            endpoint,
-            repair,
-        } => callbacks::retry(out, config, event, endpoint.as_deref(), repair),
+        Callbacks::Retry(args) => resend::retry(out, config, args),
     }
 }
 

@@ -344,10 +344,14 @@ fn act_and_show(
     work: impl FnOnce() -> anyhow::Result<bool>,
     deposits: impl FnOnce() -> anyhow::Result<Vec<deposits::DepositJson>>,
 ) -> anyhow::Result<Outcome> {
+    let mut asked = asked;
     let outcome = match asked.repair.apply {
         false => "dry",
         true if work()? => "done",
-        true => "nothing",
+        true => {
+            asked.text = format!("done or asked for already: {}", asked.text);
+            "nothing"
+        }
     };
     answer(out, asked, outcome, deposits()?)
 }

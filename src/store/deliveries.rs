@@ -380,48 +380,6 @@ impl WriteTx<'_> {
         self.conn().prepare_cached(sql)?.execute([endpoint])?;
         Ok(())
     }
-
-    /// Sends an event to an endpoint again, or for the first time: from the first step of the ladder, its
-    /// earlier attempts kept. False when it is on its way or waiting for its first attempt anyway.
-    pub fn retry_delivery(&mut self, event: &str, endpoint: &str, reason: &str) -> Result<bool, StoreError> {
-        let endpoint = self.endpoint(endpoint)?;
-        let found: Option<(i64, String, Option<i64>)> = self
-            .conn()
-            .query_row(
-                "SELECT v.seq, v.subject, v.merchant FROM events v WHERE v.id = ?1",
-                [event],
-                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
-            )
-            .optional()?;
-        let Some((seq, subject, merchant)) = found else {
-            return Err(StoreError::Refused(format!(
-                "no event {event}: `creditd callbacks list` shows ids"
-            )));
-        };
-        let owner = self.owner_of(&endpoint)?;
-        if owner != merchant {
-            return Err(StoreError::Refused(format!(
-                "{event} is not an event of the owner of {}: `creditd endpoint list` shows whose each is",
-                endpoint.id
-            )));
-        }
-        let now = self.now_ms();
-        let changed = self.queue_delivery(seq, endpoint.key, &subject)?
-            || 1 == self.conn().execute(
-                "UPDATE deliveries SET state = 'waiting', attempts_before = attempts, queued_at = ?3, \
-                 next_at = ?3, settled_at = NULL \
-                 WHERE event = ?1 AND endpoint = ?2 AND (state IN ('delivered', 'parked') \
-                       OR (state = 'waiting' AND attempts > attempts_before))",
-                params![seq, endpoint.key, now],
-            )?;
-        if changed {
-            self.conn().execute(
-                "INSERT INTO audit (at, action, cause, actor) VALUES (?1, 'retry', ?2, 'operator')",
-                params![now, format!("{event} to {}: {reason}", endpoint.id)],
-            )?;
-        }
-        Ok(changed)
-    }
 }
 
 struct DueEndpoint {

@@ -242,7 +242,8 @@ impl WriteTx<'_> {
         Ok(true)
     }
 
-    /// Sends what a paused endpoint has queued, and what comes. False when it is not paused.
+    /// Sends what a paused endpoint has queued, whenever it was to be tried next, and what comes. False when
+    /// it is not paused.
     pub fn resume_endpoint(&mut self, id: &str, reason: &str) -> Result<bool, StoreError> {
         let endpoint = self.endpoint(id)?;
         if endpoint.paused_reason.is_none() {
@@ -252,6 +253,7 @@ impl WriteTx<'_> {
             "UPDATE endpoints SET paused_reason = NULL, failures = 0 WHERE id = ?1",
             [endpoint.key],
         )?;
+        self.send_waiting_now(&endpoint)?;
         self.audit_endpoint(&endpoint, "resume", reason)?;
         Ok(true)
     }

@@ -181,10 +181,11 @@ impl WriteTx<'_> {
         Ok(())
     }
 
-    /// Writes an event that only tries an endpoint. Returns its id.
+    /// Writes an event that only tries an endpoint. Each is a subject of its own: one that failed holds back
+    /// none of those asked for after the receiver was mended. Returns its id.
     pub(super) fn endpoint_event(&mut self, endpoint: &Endpoint) -> Result<String, StoreError> {
-        let subject = format!("endpoint:{}", endpoint.id);
-        let sequence = self.next_sequence(&subject)?;
+        let sequence = self.next_test(&endpoint.id)?;
+        let subject = format!("endpoint:{}:{sequence}", endpoint.id);
         let owner = self.owner_of(endpoint)?;
         let data = EndpointData {
             endpoint: &endpoint.id,
@@ -246,6 +247,21 @@ impl WriteTx<'_> {
             .conn()
             .prepare_cached("SELECT max(sequence) FROM events WHERE subject = ?1")?
             .query_row([subject], |row| row.get(0))?;
+        self.number_after(last)
+    }
+
+    /// The next number among the tests of an endpoint, each of which is a subject.
+    fn next_test(&self, endpoint: &str) -> Result<i64, StoreError> {
+        // Ids have neither colon nor semicolon: these are the bounds of all that begins so.
+        let last: Option<i64> = self.conn().query_row(
+            "SELECT max(sequence) FROM events WHERE subject > ?1 AND subject < ?2",
+            [format!("endpoint:{endpoint}:"), format!("endpoint:{endpoint};")],
+            |row| row.get(0),
+        )?;
+        self.number_after(last)
+    }
+
+    fn number_after(&self, last: Option<i64>) -> Result<i64, StoreError> {
         let first = (self.generation()? << 32) + 1;
         Ok(last.map_or(first, |last| first.max(last + 1)))
     }

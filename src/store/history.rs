@@ -326,7 +326,8 @@ impl ReadTx<'_> {
                  WHERE NOT EXISTS (SELECT 1 FROM deposits WHERE dep_id = e.subject) \
                  AND NOT EXISTS (SELECT 1 FROM credits WHERE id = e.subject) \
                  AND NOT EXISTS (SELECT 1 FROM chains WHERE 'chain:' || caip = e.subject) \
-                 AND NOT EXISTS (SELECT 1 FROM endpoints WHERE 'endpoint:' || ep_id = e.subject)",
+                 AND NOT EXISTS (SELECT 1 FROM endpoints \
+                                 WHERE 'endpoint:' || ep_id || ':' || e.sequence = e.subject)",
             ),
             (
                 Invariant::I8AllowedEdges,

@@ -34,6 +34,7 @@ mod projection;
 mod repair;
 pub mod report;
 mod rescan;
+mod resend;
 mod rivals;
 mod shell;
 mod staged;
@@ -63,6 +64,7 @@ pub use mempool::{ListApplied, Listing};
 pub use open::OpenMode;
 pub use repair::Reanchor;
 pub use rescan::{Backfill, Rescan, Rescanned, outpoints_of};
+pub use resend::{Resend, Undelivered};
 pub use shell::Store;
 
 /// A consistent view of the database. Only this module makes one.

@@ -65,6 +65,7 @@ mod properties;
 mod reorgs;
 mod repeats;
 mod rescans;
+mod resends;
 mod retargets;
 mod rig;
 mod rpc_client;

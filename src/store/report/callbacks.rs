@@ -3,6 +3,7 @@
 use super::super::codec::uint;
 use super::super::{ReadTx, StoreError};
 use super::lists::{Listed, Page};
+use crate::rules::retry::ORDER_ATTEMPTS;
 use rusqlite::types::Value;
 use rusqlite::{Row, params};
 
@@ -42,6 +43,15 @@ pub struct DeliveryRow {
     pub last_status: Option<u16>,
     /// Why the last attempt failed, if it did.
     pub last_error: Option<String>,
+}
+
+/// What holds a delivery back: another one of its subject, to the same endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocker {
+    /// The other event's id.
+    pub event: String,
+    /// When it is tried next, Unix milliseconds; `None` while it is on its way.
+    pub next_at: Option<i64>,
 }
 
 /// An attempt.
@@ -122,6 +132,34 @@ impl ReadTx<'_> {
             list.push(delivery_row(row)?);
         }
         Ok(list)
+    }
+
+    /// What a delivery waits for besides its own time, by the rule that leases keep to: the oldest that is
+    /// in its way. `patience_from`: those queued by then hold back nothing any more once they were tried.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn blocker(&self, delivery: i64, patience_from: i64) -> Result<Option<Blocker>, StoreError> {
+        let mut statement = self.conn().prepare_cached(
+            "SELECT v.id, o.state, o.next_at FROM deliveries d \
+             JOIN deliveries o ON o.endpoint = d.endpoint AND o.subject = d.subject AND o.id <> d.id \
+             JOIN events v ON v.seq = o.event \
+             WHERE d.id = ?1 AND d.state = 'waiting' \
+             AND (o.state = 'leased' OR (o.state = 'waiting' AND o.event < d.event \
+                  AND o.attempts - o.attempts_before < ?2 \
+                  AND (o.attempts = o.attempts_before OR o.queued_at > ?3))) \
+             ORDER BY o.event LIMIT 1",
+        )?;
+        let mut rows = statement.query(params![delivery, ORDER_ATTEMPTS, patience_from])?;
+        let Some(row) = rows.next()? else {
+            return Ok(None);
+        };
+        let state: String = row.get(1)?;
+        let next_at: i64 = row.get(2)?;
+        Ok(Some(Blocker {
+            event: row.get(0)?,
+            next_at: (state == "waiting").then_some(next_at),
+        }))
     }
 
     /// The frozen body of an event.

@@ -10,7 +10,7 @@ mod readings;
 mod story;
 
 pub use balances::Balance;
-pub use callbacks::{AttemptRow, DeliveryFilter, DeliveryRow};
+pub use callbacks::{AttemptRow, Blocker, DeliveryFilter, DeliveryRow};
 pub use chains::ChainStatus;
 pub use events::FrozenEvent;
 pub use lists::{AddressRow, CreditRow, Filter, Listed, Page};
