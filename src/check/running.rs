@@ -1,5 +1,5 @@
-//! Whether a daemon runs on the config's database, and with this config: what no row of the database can tell,
-//! because it stays as it was when a daemon is killed.
+//! Whether a daemon runs on the config's database, and with this config: what no row of the database can
+//! tell, because it stays as it was when a daemon is killed.
 
 use super::{Line, Verdict, line};
 use crate::clock::rfc3339;

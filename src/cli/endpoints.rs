@@ -233,8 +233,8 @@ fn resume_words(id: &str, undelivered: Undelivered) -> String {
     let parked = match undelivered.parked {
         0 => String::new(),
         parked => format!(
-            "; the {parked} that are parked stay so: `creditd callbacks retry --endpoint {id} --parked` sends \
-             them"
+            "; the {parked} that are parked stay so: `creditd callbacks retry --endpoint {id} --parked` \
+             sends them"
         ),
     };
     format!("resume {id}: what waits there ({waiting} callbacks) is sent now{parked}")

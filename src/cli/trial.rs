@@ -1,4 +1,4 @@
-//! `endpoint test`: sends one event through the running daemon, and says what came of it or what it waits for.
+//! `endpoint test`: sends one event through the daemon, and says what came of it or what it waits for.
 
 use super::callbacks::{Standing, blocker_words, standings, wait_for_attempt};
 use super::open;
