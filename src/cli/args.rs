@@ -211,7 +211,8 @@ Example:
 
     /// Watch many addresses, one per line
     #[command(after_help = "\
-A line is an address, or address,merchant, or address,merchant,reference; a header line is allowed.
+A line is an address, or address,merchant, or address,merchant,reference. A header line may name these
+columns in another order. The separator is a comma.
 Lines with faults are listed by number and the others are taken. Running it again changes nothing.
 
 Examples:

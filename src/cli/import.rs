@@ -1,19 +1,27 @@
 //! `watch import`: many addresses from a file, a chunk per transaction. Each line is either taken or named as
 //! a fault with its number; a second run finds everything known.
 
-use super::Outcome;
+mod columns;
+mod fields;
+
 use super::args::ChainArg;
 use super::open;
 use super::out::{self, Out};
+use super::watch;
 use super::words;
+use super::{Outcome, Problem};
 use crate::address;
+use crate::check::counted;
 use crate::config::{BitcoinChain, Config};
 use crate::daemon;
 use crate::rules::Script;
 use crate::store::{AddressAdded, AddressKind, ChainKey, Database, NewAddress};
 use anyhow::Context as _;
+use columns::Columns;
+use fields::fields;
 use serde::Serialize;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::io::BufRead;
 use std::path::Path;
 
@@ -26,6 +34,9 @@ const LINE_BYTES_MAX: usize = 4096;
 
 /// So many faults are named; of more only the number is told: a wrong file must not fill memory or terminal.
 const FAULTS_NAMED_MAX: u64 = 10_000;
+
+/// So many new merchants are named at the end.
+const NEW_MERCHANTS_NAMED_MAX: usize = 100;
 
 /// What an import is told beside its file.
 pub(super) struct Import<'a> {
@@ -50,6 +61,10 @@ struct Summary {
     known: u64,
     faulty: u64,
     faults: Vec<FaultJson>,
+    /// Merchants of whom nothing was entered before: a name may be misspelt.
+    new_merchants: BTreeSet<String>,
+    /// Known addresses whose line has another reference.
+    kept_references: Vec<FaultJson>,
     /// Of the chunk that is being read.
     #[serde(skip)]
     pending: Vec<FaultJson>,
@@ -68,6 +83,19 @@ struct FaultJson {
 pub(super) fn import(out: &mut Out, config: &Config, import: &Import<'_>) -> anyhow::Result<Outcome> {
     let chain = open::chosen(config, import.chain)?;
     let mut input = source(import.file)?;
+    let mut reading = Reading {
+        chain,
+        merchant: import.merchant,
+        columns: None,
+    };
+    let mut line = Vec::new();
+    let (mut leading, mut first) = (0, Ok(None));
+    // A header that is refused is so before anything is made or written.
+    let doing = || format!("read {}", import.file.display());
+    while reading.columns.is_none() && read_line(&mut input, &mut line).with_context(doing)? {
+        leading += 1;
+        first = reading.parse(&line, leading)?;
+    }
     let mut database = open::maker(config)?;
     let key = database.write(open::now_ms(), |tx| {
         Ok(tx.ensure_chain(&daemon::new_chain(chain))?.key)
@@ -81,10 +109,10 @@ pub(super) fn import(out: &mut Out, config: &Config, import: &Import<'_>) -> any
         chunk: Vec::with_capacity(CHUNK_ROWS),
         summary: Summary::default(),
     };
-    let mut line = Vec::new();
-    while read_line(&mut input, &mut line).with_context(|| format!("read {}", import.file.display()))? {
+    intake.take(leading, first)?;
+    while read_line(&mut input, &mut line).with_context(doing)? {
         let number = intake.summary.lines + 1;
-        intake.take(number, parse_line(&line, number, chain, import.merchant))?;
+        intake.take(number, reading.parse(&line, number)?)?;
     }
     intake.store()?;
     let Intake {
@@ -95,6 +123,16 @@ pub(super) fn import(out: &mut Out, config: &Config, import: &Import<'_>) -> any
         out.json(&summary)?;
     } else {
         out.line(summary.text())?;
+        for merchant in summary.new_merchants.iter().take(NEW_MERCHANTS_NAMED_MAX) {
+            out.line(format!("merchant {merchant} is new"))?;
+        }
+        let unnamed = summary
+            .new_merchants
+            .len()
+            .saturating_sub(NEW_MERCHANTS_NAMED_MAX);
+        if unnamed > 0 {
+            out.line(format!("and {} more", counted(unnamed as u64, "new merchant")))?;
+        }
         out.done()?;
     }
     Ok(if summary.faulty == 0 {
@@ -147,13 +185,41 @@ impl Intake<'_> {
             })
             .collect();
         let chain = self.chain;
-        let outcomes = self
-            .database
-            .write(open::now_ms(), |tx| tx.add_addresses(chain, &rules))?;
-        for (row, outcome) in chunk.iter().zip(outcomes) {
+        let merchants: BTreeSet<&str> = chunk.iter().map(|row| row.merchant.as_str()).collect();
+        let (outcomes, new) = self.database.write(open::now_ms(), |tx| {
+            let mut new = Vec::new();
+            for merchant in &merchants {
+                if !tx.has_merchant(merchant)? {
+                    new.push((*merchant).to_owned());
+                }
+            }
+            let mut outcomes = Vec::with_capacity(chunk.len());
+            for (row, outcome) in chunk.iter().zip(tx.add_addresses(chain, &rules)?) {
+                let known = match outcome {
+                    AddressAdded::Known if !row.reference.is_empty() => tx.address(chain, &row.script)?,
+                    AddressAdded::Known | AddressAdded::Added | AddressAdded::Conflict(_) => None,
+                };
+                let kept = known.map(|known| known.reference);
+                outcomes.push((outcome, kept.filter(|kept| *kept != row.reference)));
+            }
+            // One whose lines were all refused was not made.
+            let mut made = Vec::new();
+            for merchant in new {
+                if tx.has_merchant(&merchant)? {
+                    made.push(merchant);
+                }
+            }
+            Ok((outcomes, made))
+        })?;
+        self.summary.new_merchants.extend(new);
+        for (row, (outcome, kept)) in chunk.iter().zip(outcomes) {
             match outcome {
                 AddressAdded::Added => self.summary.added += 1,
-                AddressAdded::Known => self.summary.known += 1,
+                AddressAdded::Known => {
+                    self.summary.known += 1;
+                    let kept = kept.map(|kept| watch::kept_reference(&kept, &row.reference));
+                    self.summary.kept(row.line, kept, self.is_json);
+                }
                 AddressAdded::Conflict(conflict) => self.summary.fault(row.line, conflict.to_string()),
             }
         }
@@ -192,13 +258,91 @@ fn read_line(input: &mut dyn BufRead, line: &mut Vec<u8>) -> std::io::Result<boo
     }
 }
 
-/// `Ok(None)` for lines that say nothing: blank ones, comments, and a heading in the first.
-fn parse_line(
-    line: &[u8],
-    number: u64,
-    chain: &BitcoinChain,
-    merchant: Option<&str>,
-) -> Result<Option<Row>, String> {
+/// How lines are read.
+struct Reading<'a> {
+    chain: &'a BitcoinChain,
+    /// Of lines that name none.
+    merchant: Option<&'a str>,
+    /// `None` before the first line that says something.
+    columns: Option<Columns>,
+}
+
+/// A line that names an address; `None` for one that says nothing, or why it cannot be taken.
+type ReadLine = Result<Option<Row>, String>;
+
+impl Reading<'_> {
+    /// Reads a line. The first one that says something may be a header, and one that is not understood is
+    /// refused with the whole file.
+    fn parse(&mut self, line: &[u8], number: u64) -> Result<ReadLine, Problem> {
+        let fields = match line_fields(line, number) {
+            Ok(Some(fields)) => fields,
+            Ok(None) => return Ok(Ok(None)),
+            // It may have been a header.
+            Err(fault) if self.columns.is_none() => return Err(unreadable(number, &fault)),
+            Err(fault) => return Ok(Err(fault)),
+        };
+        let columns = match self.columns {
+            Some(columns) => columns,
+            None => {
+                let is_address = |text: &str| address::parse(self.chain.network, text).is_ok();
+                let header = columns::of_first_line(&fields, is_address)
+                    .map_err(|fault| unreadable(number, &fault))?;
+                let columns = header.unwrap_or(columns::DOCUMENTED);
+                self.columns = Some(columns);
+                if header.is_some() {
+                    return Ok(Ok(None));
+                }
+                columns
+            }
+        };
+        Ok(self.row(number, &fields, columns).map(Some))
+    }
+
+    fn row(&self, number: u64, fields: &[Cow<'_, str>], columns: Columns) -> Result<Row, String> {
+        let field = |at: usize| fields.get(at).map_or("", |field| field.trim());
+        if fields.len() > columns.count {
+            let allowed = match columns == columns::DOCUMENTED {
+                true => "at most address,merchant,reference".to_owned(),
+                false => format!("the header names {}", columns.count),
+            };
+            return Err(format!("{}, {allowed}", counted(fields.len() as u64, "column")));
+        }
+        let text = field(columns.address);
+        if let Some(separator) = columns::foreign_separator(text) {
+            return Err(format!(
+                "separated by {separator}: columns are separated by commas"
+            ));
+        }
+        let merchant = match (columns.merchant.map_or("", field), self.merchant) {
+            ("", None) => {
+                return Err("no merchant: add it to the line or name one with --merchant".to_owned());
+            }
+            ("", Some(merchant)) => merchant,
+            (merchant, _) => merchant,
+        };
+        let merchant =
+            words::merchant(merchant).map_err(|error| format!("{:?}: {error}", short(merchant)))?;
+        let reference = words::reference(columns.reference.map_or("", field))?;
+        let script = address::parse(self.chain.network, text)
+            .map_err(|error| format!("{} ({}): {:?}", error, error.code(), short(text)))?;
+        Ok(Row {
+            line: number,
+            script,
+            merchant,
+            reference,
+        })
+    }
+}
+
+/// Why a file is refused: its first line that says something.
+fn unreadable(number: u64, fault: &str) -> Problem {
+    let next = "separate columns by commas, and name them address, merchant, reference in the first line if \
+                they are in another order";
+    Problem::found(format!("line {number}: {fault}; nothing was imported"), next)
+}
+
+/// The fields of a line; `None` for those that say nothing: blank ones and comments.
+fn line_fields(line: &[u8], number: u64) -> Result<Option<Vec<Cow<'_, str>>>, String> {
     if line.len() > LINE_BYTES_MAX {
         return Err(format!("longer than {LINE_BYTES_MAX} bytes"));
     }
@@ -212,81 +356,7 @@ fn parse_line(
     if text.is_empty() || text.starts_with('#') {
         return Ok(None);
     }
-    let fields = fields(text)?;
-    let field = |at: usize| fields.get(at).map_or("", |field| field.trim());
-    if number == 1 && field(0).eq_ignore_ascii_case("address") {
-        return Ok(None);
-    }
-    if fields.len() > 3 {
-        return Err(format!(
-            "{} columns, at most address,merchant,reference",
-            fields.len()
-        ));
-    }
-    let merchant = match (field(1), merchant) {
-        ("", None) => return Err("no merchant: add it to the line or name one with --merchant".to_owned()),
-        ("", Some(merchant)) => merchant,
-        (merchant, _) => merchant,
-    };
-    let merchant = words::merchant(merchant).map_err(|error| format!("{:?}: {error}", short(merchant)))?;
-    let reference = words::reference(field(2))?;
-    let script = address::parse(chain.network, field(0))
-        .map_err(|error| format!("{} ({}): {:?}", error, error.code(), short(field(0))))?;
-    Ok(Some(Row {
-        line: number,
-        script,
-        merchant,
-        reference,
-    }))
-}
-
-/// The fields of one line of comma-separated values. A quoted field ends on its line: a quote that is not
-/// closed must not swallow the lines after it.
-fn fields(line: &str) -> Result<Vec<Cow<'_, str>>, String> {
-    if !line.contains('"') {
-        return Ok(line.split(',').map(Cow::Borrowed).collect());
-    }
-    let mut fields = Vec::new();
-    let mut rest = line;
-    loop {
-        let trimmed = rest.trim_start();
-        let Some(quoted) = trimmed.strip_prefix('"') else {
-            let (field, after) = rest
-                .split_once(',')
-                .map_or((rest, None), |(field, after)| (field, Some(after)));
-            fields.push(Cow::Borrowed(field));
-            match after {
-                Some(after) => rest = after,
-                None => return Ok(fields),
-            }
-            continue;
-        };
-        let (field, after) = unquote(quoted)?;
-        fields.push(Cow::Owned(field));
-        let after = after.trim_start();
-        match after.strip_prefix(',') {
-            Some(after) => rest = after,
-            None if after.is_empty() => return Ok(fields),
-            None => return Err("text after a closing quote".to_owned()),
-        }
-    }
-}
-
-/// The text up to the closing quote, where two quotes stand for one, and what follows.
-fn unquote(text: &str) -> Result<(String, &str), String> {
-    let mut field = String::new();
-    let mut rest = text;
-    loop {
-        let (part, after) = rest.split_once('"').ok_or("a quote is not closed")?;
-        field.push_str(part);
-        match after.strip_prefix('"') {
-            Some(after) => {
-                field.push('"');
-                rest = after;
-            }
-            None => return Ok((field, after)),
-        }
-    }
+    fields(text).map(Some)
 }
 
 /// The beginning of what was found where an address should be.
@@ -298,6 +368,18 @@ impl Summary {
     fn fault(&mut self, line: u64, text: String) {
         self.faulty += 1;
         self.pending.push(FaultJson { line, text });
+    }
+
+    /// Notes that a known address keeps another reference than that of its line.
+    fn kept(&mut self, line: u64, text: Option<String>, is_json: bool) {
+        let Some(text) = text.filter(|_| self.named < FAULTS_NAMED_MAX) else {
+            return;
+        };
+        self.named += 1;
+        match is_json {
+            true => self.kept_references.push(FaultJson { line, text }),
+            false => out::note(&format!("line {line}: {text}")),
+        }
     }
 
     /// Names the faults of a chunk in the order of their lines.
@@ -330,34 +412,14 @@ impl Summary {
             faulty,
             ..
         } = self;
-        format!("{lines} lines: {added} added, {known} known already, {faulty} faulty")
+        let lines = counted(*lines, "line");
+        format!("{lines}: {added} added, {known} known already, {faulty} faulty")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_split_into_fields() {
-        let cases: &[(&str, Result<&[&str], &str>)] = &[
-            ("a", Ok(&["a"])),
-            ("a,b,c", Ok(&["a", "b", "c"])),
-            ("a,,", Ok(&["a", "", ""])),
-            ("\"a\",\"b,c\"", Ok(&["a", "b,c"])),
-            ("\"a\"\"b\" , c", Ok(&["a\"b", " c"])),
-            ("a, \"b\"", Ok(&["a", "b"])),
-            ("\"a", Err("a quote is not closed")),
-            ("\"a\"b", Err("text after a closing quote")),
-        ];
-        for (line, expected) in cases {
-            let got = fields(line);
-            let got = got
-                .as_ref()
-                .map(|fields| fields.iter().map(AsRef::as_ref).collect::<Vec<&str>>());
-            assert_eq!(got.as_deref().map_err(|text| text.as_str()), *expected, "{line}");
-        }
-    }
 
     #[test]
     fn an_endless_line_is_cut_and_the_next_is_whole() {

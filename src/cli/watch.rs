@@ -32,7 +32,11 @@ struct AddedJson<'a> {
     address: String,
     kind: &'static str,
     merchant: &'a str,
+    /// The one that stands, which is not what was typed if the address was known.
+    reference: String,
     from_height: Option<u64>,
+    /// Nothing was ever entered for this merchant: its name may be misspelt.
+    is_merchant_new: bool,
 }
 
 /// Adds one address.
@@ -52,10 +56,11 @@ pub(super) fn add(
         reference: &watched.reference,
     };
     let mut database = open::maker(config)?;
-    let (outcome, row) = database.write(open::now_ms(), |tx| {
+    let (outcome, row, is_merchant_new) = database.write(open::now_ms(), |tx| {
         let known = tx.ensure_chain(&daemon::new_chain(chain))?;
+        let is_merchant_new = !tx.has_merchant(rule.merchant)?;
         let outcome = tx.add_addresses(known.key, std::slice::from_ref(&rule))?.pop();
-        Ok((outcome, tx.address(known.key, &script)?))
+        Ok((outcome, tx.address(known.key, &script)?, is_merchant_new))
     })?;
     let address = canonical(config, watched, &script);
     let word = match outcome {
@@ -67,7 +72,10 @@ pub(super) fn add(
         }
         None => unreachable!("one rule has one outcome"),
     };
-    let from_height = row.and_then(|row| row.from_height);
+    let (from_height, reference) = row.map_or_else(
+        || (None, watched.reference.clone()),
+        |row| (row.from_height, row.reference),
+    );
     if out.json {
         return out.json(&AddedJson {
             outcome: word,
@@ -75,7 +83,9 @@ pub(super) fn add(
             address,
             kind: kind.word(),
             merchant: &watched.merchant,
+            reference,
             from_height,
+            is_merchant_new,
         });
     }
     let from = match from_height {
@@ -92,7 +102,22 @@ pub(super) fn add(
     out.line(format!(
         "{what} {address} for merchant {merchant} on {alias} {from}"
     ))?;
+    if reference != watched.reference && !watched.reference.is_empty() {
+        out.line(kept_reference(&reference, &watched.reference))?;
+    }
+    if is_merchant_new {
+        out.line(format!("merchant {merchant} is new"))?;
+    }
     out.done()
+}
+
+/// Says that an address that is known keeps its reference.
+pub(super) fn kept_reference(kept: &str, given: &str) -> String {
+    let kept = match kept {
+        "" => "it stays without a reference".to_owned(),
+        kept => format!("its reference stays {kept:?}"),
+    };
+    format!("known already: {kept}, not {given:?}")
 }
 
 fn canonical(config: &Config, watched: &Watched, script: &Script) -> String {

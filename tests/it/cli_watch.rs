@@ -41,9 +41,15 @@ fn watching_works_before_the_first_start_and_again_changes_nothing() {
         text(&output.stdout),
         format!("watching {D2} for merchant shop on btc from the first block that is read\n")
     );
+    let output = files.cli(&["watch", "add", D3, "--merchant", "shpo"]);
+    assert!(text(&output.stdout).ends_with("\nmerchant shpo is new\n"));
+    assert_eq!(
+        (&added["is_merchant_new"], &upper["is_merchant_new"]),
+        (&json!(true), &json!(false))
+    );
     let list = files.json(&["watch", "list"]);
     let rows = list["addresses"].as_array().unwrap();
-    assert_eq!(rows.len(), 2);
+    assert_eq!(rows.len(), 3);
     assert_eq!(
         (&rows[0]["reference"], &rows[0]["merchant"], &rows[0]["kind"]),
         (&json!("order-1"), &json!("shop"), &json!("watch"))
@@ -130,7 +136,8 @@ fn each_line_of_a_list_is_taken_or_named() {
     assert_eq!(output.status.code(), Some(1), "faults were found");
     assert_eq!(
         text(&output.stdout),
-        "14 lines: 4 added, 1 known already, 6 faulty\n"
+        "14 lines: 4 added, 1 known already, 6 faulty\nmerchant bar is new\nmerchant fallback is new\n\
+         merchant shop is new\n"
     );
     insta::assert_snapshot!("import_faults", text(&output.stderr));
     let again = files.cli(&[&import[..], &["--json"]].concat());
@@ -161,6 +168,84 @@ fn each_line_of_a_list_is_taken_or_named() {
             ("shop", "last")
         ]
     );
+}
+
+/// What is watched, as `merchant/reference` of each address.
+fn watched(files: &Daemon) -> Vec<(String, String)> {
+    let list = files.json(&["watch", "list"]);
+    let row = |row: &Value| {
+        let text = |key: &str| row[key].as_str().unwrap().to_owned();
+        (
+            text("address"),
+            format!("{}/{}", text("merchant"), text("reference")),
+        )
+    };
+    list["addresses"].as_array().unwrap().iter().map(row).collect()
+}
+
+#[test]
+fn a_header_is_obeyed_and_one_that_is_not_understood_refuses_the_file() {
+    let sample = Sample::empty();
+    let files = &sample.files;
+    let import = |content: &str| {
+        std::fs::write(files.folder().join("list.csv"), content).unwrap();
+        files.cli(&["watch", "import", "list.csv"])
+    };
+    for (content, told) in [
+        (
+            format!("address,reference,shop\n{D1},order-1,shop\n"),
+            "line 1: the header names an unknown column \"shop\"; nothing was imported",
+        ),
+        (
+            format!("\n# of May\nwallet,customer\n{D1},shop\n"),
+            "line 3: the header names an unknown column \"wallet\"",
+        ),
+        (
+            format!("{D1};shop;order-1\n{D2};shop;order-2\n"),
+            "separated by semicolons; nothing was imported\n  next: separate columns by commas",
+        ),
+    ] {
+        refused(&import(&content), 1, told);
+        assert!(!files.database().exists(), "nothing was made for nothing");
+    }
+    let output = import(&format!(
+        "Reference,Address,Merchant\norder-1,{D1},shop\n,{D2},bar\n"
+    ));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let output = import(&format!("{D3},shop\n{D1};shop\n"));
+    refused(
+        &output,
+        1,
+        "line 2: separated by semicolons: columns are separated by commas",
+    );
+    let expected = [(D1, "shop/order-1"), (D2, "bar/"), (D3, "shop/")];
+    assert_eq!(
+        watched(files),
+        expected.map(|(address, rule)| (address.to_owned(), rule.to_owned()))
+    );
+}
+
+#[test]
+fn a_known_address_keeps_its_reference_and_says_so() {
+    let sample = Sample::empty();
+    let files = &sample.files;
+    let add = |reference: &str| {
+        let output = files.cli(&["watch", "add", D1, "--merchant", "shop", "--reference", reference]);
+        text(&output.stdout)
+    };
+    add("order-1");
+    let kept = "known already: its reference stays \"order-1\", not \"order-2\"\n";
+    assert!(add("order-2").ends_with(kept));
+    assert!(!add("order-1").contains("stays") && !add("").contains("stays"));
+    std::fs::write(files.folder().join("list"), format!("{D1},shop,order-2\n")).unwrap();
+    let output = files.cli(&["watch", "import", "list"]);
+    assert_eq!(text(&output.stderr), format!("line 1: {kept}"));
+    let answer = files.json(&["watch", "import", "list"]);
+    assert_eq!(
+        (&answer["known"], &answer["kept_references"][0]["line"]),
+        (&json!(1), &json!(1))
+    );
+    assert_eq!(watched(files)[0].1, "shop/order-1");
 }
 
 #[test]
@@ -208,7 +293,7 @@ fn a_list_is_read_from_stdin_and_names_missing_merchants() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(
         text(&output.stdout),
-        "2 lines: 1 added, 0 known already, 1 faulty\n"
+        "2 lines: 1 added, 0 known already, 1 faulty\nmerchant shop is new\n"
     );
     let stderr = text(&output.stderr);
     assert_eq!(
