@@ -49,7 +49,9 @@ struct Applying<'l> {
     next_height: u64,
     /// What the index must know from now on.
     outpoints: Vec<Outpoint>,
-    /// Replaced transactions that it does not show as they are.
+    /// Did the last list leave replaced transactions that it did not show as they are?
+    has_rivals: bool,
+    /// Those of this list.
     rivalled: BTreeSet<i64>,
 }
 
@@ -78,6 +80,7 @@ impl WriteTx<'_> {
             list,
             next_height: tip.height + 1,
             outpoints: Vec::new(),
+            has_rivals: !self.rivalled(chain)?.is_empty(),
             rivalled: BTreeSet::new(),
         };
         for candidate in &list.txs {
@@ -119,7 +122,11 @@ impl WriteTx<'_> {
     fn list_tx(&mut self, applying: &mut Applying<'_>, candidate: &CandidateTx) -> Result<(), StoreError> {
         let chain = applying.at.chain;
         if self.is_listed_unchanged(chain, candidate)? {
-            return Ok(());
+            return match applying.has_rivals {
+                // It may be one of them: each list counts.
+                true => self.replace_unlisted(applying, candidate),
+                false => Ok(()),
+            };
         }
         if let Some(tx) = self.find_tx(chain, &candidate.txid)? {
             if self.is_included(tx)? {

@@ -57,14 +57,18 @@ impl WriteTx<'_> {
         Ok(())
     }
 
-    /// Forgets the rivals that the last list had none of: lists in a row have to agree.
-    pub(super) fn forget_rivals(&mut self, chain: ChainKey, but: &BTreeSet<i64>) -> Result<(), StoreError> {
+    /// The replaced transactions that the last list did not show as they are.
+    pub(super) fn rivalled(&self, chain: ChainKey) -> Result<Vec<i64>, StoreError> {
         let mut statement = self
             .conn()
             .prepare_cached("SELECT id FROM txs WHERE chain = ?1 AND rival IS NOT NULL")?;
-        let rivalled = statement
-            .query_map([chain.0], |row| row.get(0))?
-            .collect::<Result<Vec<i64>, _>>()?;
+        let rows = statement.query_map([chain.0], |row| row.get(0))?;
+        Ok(rows.collect::<Result<Vec<i64>, _>>()?)
+    }
+
+    /// Forgets the rivals that the last list had none of: lists in a row have to agree.
+    pub(super) fn forget_rivals(&mut self, chain: ChainKey, but: &BTreeSet<i64>) -> Result<(), StoreError> {
+        let rivalled = self.rivalled(chain)?;
         let mut forget = self
             .conn()
             .prepare_cached("UPDATE txs SET rival = NULL WHERE id = ?1")?;

@@ -53,6 +53,34 @@ fn a_chain_of_replacements_holds_nothing() {
     });
 }
 
+/// The same where each of them pays us, and is therefore known to the lists that come after.
+#[test]
+fn each_payment_that_replaces_another_is_named_by_all_before_it() {
+    in_simulation(async {
+        let mut rig = Rig::new().await;
+        let to = rig.watch(1).await;
+        rig.extend(1);
+        let first = rig.pay(&to, 9);
+        let mut bumps = vec![first.clone()];
+        rig.send(&first);
+        rig.settle().await;
+        for amount in [8, 7, 6] {
+            let last = rig.replace(&first, &to, amount);
+            rig.send(&last);
+            rig.settle().await;
+            for lost in &bumps {
+                let deposit = rig.tables.deposit(&lost.outpoint(0));
+                assert_eq!(
+                    (deposit.state.as_str(), deposit.replaced_by),
+                    ("replaced", Some(last.txid))
+                );
+            }
+            bumps.push(last);
+            rig.compare();
+        }
+    });
+}
+
 /// P -> C -> D, all unconfirmed; P is replaced, so nothing that descends from it can ever confirm.
 #[test]
 fn descendants_of_a_replaced_transaction_are_replaced() {
