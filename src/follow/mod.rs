@@ -101,7 +101,7 @@ pub struct Follower<S: ChainSource> {
     connected_since_load: u64,
     equals: EqualBranches,
     failures: u32,
-    /// For how many looks in a row the node has been behind.
+    /// For how many looks in a row the node has been behind, or without a block that it has promised.
     looks_behind: u32,
     /// What a rescan needs and the node does not have; empty when nothing.
     rescan_waits_for: String,

@@ -6,7 +6,7 @@ use crate::rules::chain_state::ChainState;
 use crate::store::StoreError;
 use std::time::Duration;
 
-/// From this look in a row on a node that is behind is called so.
+/// From this look in a row on a node that is behind, or lacks a block, is called so.
 const LOOKS_BEHIND: u32 = 3;
 
 /// The longest pause between two rounds that fail.
@@ -29,11 +29,12 @@ impl<S: ChainSource> Follower<S> {
         self.looks_behind = 0;
     }
 
-    /// Is it the first or second look at which the node is behind a chain that was followed? Behind one
-    /// address there may be several nodes, one of which always lags: that is no change of state at each of
-    /// its answers.
+    /// Is it the first or second look in a row at which a chain that was followed does not go on, because the
+    /// node is behind or lacks a block? Behind one address there may be several nodes, one of which always
+    /// lags: it is behind what another one has answered, or asked for a block that only the other one has.
+    /// That is no change of state at each of its answers.
     fn may_be_another_node(&mut self, state: ChainState) -> bool {
-        if state != ChainState::Behind {
+        if !matches!(state, ChainState::Behind | ChainState::MissingData) {
             self.looks_behind = 0;
             return false;
         }

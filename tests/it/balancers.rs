@@ -103,3 +103,51 @@ fn a_balancer_with_a_node_that_lags_changes_no_state() {
         assert!(rig.state().starts_with("behind"), "{}", rig.state());
     });
 }
+
+/// Single calls are shared out between two nodes, one of which hears of each block two looks later: it does
+/// not know the block that the other one has just named. That is no change of state at each block.
+#[test]
+fn a_balancer_of_calls_with_a_node_that_lags_changes_no_state() {
+    in_simulation(async {
+        for first in [0, 1] {
+            let mut rig = Rig::new().await;
+            rig.extend(5);
+            rig.settle().await;
+            let moves = "SELECT count(*) FROM audit WHERE action = 'state'";
+            let before = rig.tables.count(moves);
+            rig.chain.world().alternates = true;
+            for _ in 0..30 {
+                let next = rig.extend_on(rig.cursor().unwrap(), 1);
+                rig.chain.world().go_to(0, next);
+                rig.chain.world().current = first;
+                rig.rounds(2).await;
+                rig.chain.world().go_to(1, next);
+                rig.rounds(2).await;
+                assert_eq!(rig.cursor(), Some(next));
+            }
+            assert_eq!(rig.tables.count(moves), before, "from node {first} on");
+            assert_eq!(rig.state(), "following");
+        }
+    });
+}
+
+/// A node that has promised a block and does not have it is named after three looks in a row, as one that is
+/// behind; each look says so of another block.
+#[test]
+fn a_node_that_lacks_a_block_is_named_after_three_looks() {
+    in_simulation(async {
+        let mut rig = Rig::new().await;
+        rig.extend(5);
+        rig.settle().await;
+        for look in 1..=4 {
+            let next = rig.extend(1);
+            rig.chain.world().node().faults.missing.insert(next);
+            rig.round().await;
+            let expected = if look < 3 { "following" } else { "missing_data" };
+            assert!(rig.state().starts_with(expected), "look {look}: {}", rig.state());
+        }
+        rig.chain.world().node().faults.missing.clear();
+        rig.settle().await;
+        assert_eq!(rig.state(), "following");
+    });
+}
