@@ -14,7 +14,7 @@ pub(super) async fn attempt<D: Dial>(dial: &D, clock: Clock, timeout: Duration, 
     let posted = tokio::select! { biased;
         posted = post(dial, at, timeout, &leased) => posted,
         // The dial keeps to its time. If it ever does not, its place is free before its lease is over.
-        () = clock.sleep(timeout * 3 / 2) => Err("it did not end in time and was given up".to_owned()),
+        () = clock.sleep(timeout * 3 / 2) => Err("timed_out: it did not end in time and was given up".to_owned()),
     };
     let (outcome, reply) = match posted {
         Ok(reply) => (judge(&reply), reply.body.to_vec()),
