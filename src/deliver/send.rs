@@ -8,13 +8,15 @@ use crate::webhook;
 use bytes::Bytes;
 use std::time::Duration;
 
+const GIVEN_UP: &str = "timed_out: it did not end in time and was given up";
+
 /// Sends an event once.
 pub(super) async fn attempt<D: Dial>(dial: &D, clock: Clock, timeout: Duration, leased: Leased) -> Attempt {
     let (at, began) = (clock.now_ms(), clock.instant());
     let posted = tokio::select! { biased;
         posted = post(dial, at, timeout, &leased) => posted,
         // The dial keeps to its time. If it ever does not, its place is free before its lease is over.
-        () = clock.sleep(timeout * 3 / 2) => Err("timed_out: it did not end in time and was given up".to_owned()),
+        () = clock.sleep(timeout * 3 / 2) => Err(GIVEN_UP.to_owned()),
     };
     let (outcome, reply) = match posted {
         Ok(reply) => (judge(&reply), reply.body.to_vec()),
