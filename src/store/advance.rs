@@ -65,6 +65,8 @@ pub(super) struct Reorg {
     pub left: BTreeMap<i64, HeldHeader>,
     /// Transactions that a block connected in this step holds.
     pub arrived: BTreeSet<i64>,
+    /// What the index must know from now on.
+    pub outpoints: Vec<Outpoint>,
 }
 
 impl WriteTx<'_> {
@@ -94,7 +96,6 @@ impl WriteTx<'_> {
             }),
             ..Reorg::default()
         };
-        let mut outpoints = Vec::new();
         while step.fork_height.is_some_and(|fork| tip.height > fork) {
             tip = self.disconnect(step.chain, &tip, &mut reorg)?;
         }
@@ -102,14 +103,14 @@ impl WriteTx<'_> {
             self.count_reorg(step.chain, step.from.height - tip.height)?;
         }
         for block in &step.blocks {
-            tip = self.connect(&at, &tip, block, terms, &mut reorg, &mut outpoints)?;
+            tip = self.connect(&at, &tip, block, terms, &mut reorg)?;
         }
         self.settle_left(&at, &reorg, terms)?;
         let credited = self.credit_due(step.chain, &tip, step.credit_ceiling)?;
         self.cursor_moved(row.id.as_str(), tip.height);
         Ok(Advanced::Done {
             tip,
-            outpoints,
+            outpoints: reorg.outpoints,
             credited,
         })
     }
@@ -201,14 +202,13 @@ impl WriteTx<'_> {
         block: &ScannedBlock,
         terms: &Terms,
         reorg: &mut Reorg,
-        outpoints: &mut Vec<Outpoint>,
     ) -> Result<HeldHeader, StoreError> {
         let held = extend(tip, block)?;
         self.insert_header(at.chain, &held)?;
         self.move_cursor(at.chain, tip.height, held.height)?;
         let mut made = Vec::new();
         for candidate in &block.txs {
-            made.extend(self.connect_tx(at, &held, candidate, reorg, outpoints)?);
+            made.extend(self.connect_tx(at, &held, candidate, reorg)?);
         }
         self.confirm(&held, made, terms)?;
         if let Some(below) = held.height.checked_sub(terms.reorg_window + 1) {
@@ -223,7 +223,6 @@ impl WriteTx<'_> {
         held: &HeldHeader,
         candidate: &CandidateTx,
         reorg: &mut Reorg,
-        outpoints: &mut Vec<Outpoint>,
     ) -> Result<Vec<Made>, StoreError> {
         let matched = self.matched(at.chain, candidate, held.height)?;
         let mut made = Vec::new();
@@ -231,7 +230,8 @@ impl WriteTx<'_> {
             let recorded = self.record_tx(at, candidate, &matched)?;
             self.include_tx(at.chain, recorded.tx, held.height)?;
             reorg.arrived.insert(recorded.tx);
-            remember(candidate, matched.iter().map(|hit| hit.output.vout), outpoints);
+            let vouts = matched.iter().map(|hit| hit.output.vout);
+            remember(candidate, vouts, &mut reorg.outpoints);
             made = recorded.made;
         }
         self.note_spends(at.chain, candidate, Some(held.height))?;
