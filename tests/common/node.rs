@@ -18,6 +18,7 @@ const STARTS_MAX: u32 = 5;
 /// A running (or stopped, or killed) regtest node. Hashes and ids are the hex strings of the RPC.
 pub struct RegtestNode {
     dir: TempDir,
+    network: &'static str,
     args: Vec<String>,
     rpc_port: u16,
     peer_port: Option<u16>,
@@ -32,16 +33,22 @@ impl RegtestNode {
 
     /// Like [`start`](Self::start), with more arguments for bitcoind, which win over ours.
     pub fn start_with(args: &[&str]) -> Self {
-        Self::launch(args, false)
+        Self::launch("regtest", args, false)
     }
 
     /// A node that others can be joined to with [`connect_peer`](Self::connect_peer).
     pub fn listening() -> Self {
-        Self::launch(&[], true)
+        Self::launch("regtest", &[], true)
     }
 
-    fn launch(args: &[&str], listen: bool) -> Self {
+    /// A node of another network (`main`, `signet`), which reaches nobody and so stays at its genesis block.
+    pub fn alone_on(network: &'static str) -> Self {
+        Self::launch(network, &["-connect=0"], false)
+    }
+
+    fn launch(network: &'static str, args: &[&str], listen: bool) -> Self {
         let mut node = Self {
+            network,
             dir: tempfile::Builder::new()
                 .prefix("creditd-node-")
                 .tempdir()
@@ -70,7 +77,6 @@ impl RegtestNode {
         let _ = std::fs::remove_file(self.cookie_file());
         let mut command = Command::new(bitcoind_exe());
         command.args([
-            "-regtest",
             "-server=1",
             "-rest=1",
             "-printtoconsole=0",
@@ -85,6 +91,7 @@ impl RegtestNode {
             "-rpcbind=127.0.0.1",
             "-rpcallowip=127.0.0.1",
         ]);
+        command.arg(format!("-chain={}", self.network));
         command.arg(format!("-datadir={}", self.dir.path().display()));
         command.arg(format!("-rpcport={}", self.rpc_port));
         match self.peer_port {
@@ -125,14 +132,22 @@ impl RegtestNode {
         self.rpc_port
     }
 
+    /// Where it keeps what is of its network.
+    fn folder(&self) -> PathBuf {
+        match self.network {
+            "main" => self.dir.path().to_owned(),
+            other => self.dir.path().join(other),
+        }
+    }
+
     /// The node writes it anew at every start.
     pub fn cookie_file(&self) -> PathBuf {
-        self.dir.path().join("regtest/.cookie")
+        self.folder().join(".cookie")
     }
 
     /// The node's own log so far.
     pub fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.path().join("regtest/debug.log")).unwrap_or_default()
+        std::fs::read_to_string(self.folder().join("debug.log")).unwrap_or_default()
     }
 
     /// A client with the cookie of now; make a new one after a restart.
@@ -247,7 +262,7 @@ impl RegtestNode {
     /// Goes on with other data, such as an old copy, under the same port. The node restarts for it.
     pub fn use_data(&mut self, data: &TempDir) {
         self.stop();
-        std::fs::remove_dir_all(self.dir.path().join("regtest")).unwrap();
+        std::fs::remove_dir_all(self.folder()).unwrap();
         copy_folder(data.path(), self.dir.path());
         self.start_again();
     }

@@ -263,7 +263,11 @@ fn a_late_address_finds_its_past_only_by_backfill() {
         rescan(&mut rig, 2, Backfill::Script(to.clone())).await;
         assert_eq!(rig.tables.journal(&old.outpoint(0)), ["credit"]);
         assert_eq!(rig.tables.state(&older.outpoint(0)), "absent");
-        assert_eq!(rig.tables.state(&other.outpoint(0)), "absent", "of one address alone");
+        assert_eq!(
+            rig.tables.state(&other.outpoint(0)),
+            "absent",
+            "of one address alone"
+        );
         rig.compare();
         rescan(&mut rig, 1, Backfill::All).await;
         assert_eq!(rig.tables.journal(&older.outpoint(0)), ["credit"]);
