@@ -11,8 +11,8 @@ const SLICE_BLOCKS: usize = 64;
 const SLICE_MS: i64 = 100;
 
 impl<S: ChainSource> Follower<S> {
-    /// Takes the running rescans on, the oldest first that can go on. True while there is more to do. Old
-    /// blocks that the node does not have are no trouble of the chain: its tip goes on, the next rescan has
+    /// Takes the running rescans on, the oldest first that can go on. True while there is more to do. What
+    /// the node does not give of old blocks is no trouble of the chain: its tip goes on, the next rescan has
     /// its turn, and the chain's reason says what waits.
     pub(super) async fn rescan_slice(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<bool, Trouble> {
         let key = self.key;
@@ -24,7 +24,7 @@ impl<S: ChainSource> Follower<S> {
                     is_more = went_on;
                     break;
                 }
-                Err(Trouble::Source(error @ (SourceError::Pruned { .. } | SourceError::MissingData(_)))) => {
+                Err(Trouble::Source(error)) if !matches!(error, SourceError::WrongNetwork(_)) => {
                     if waits_for.is_empty() {
                         waits_for = format!("rescan {id} waits: {error}");
                     }

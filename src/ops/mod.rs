@@ -26,8 +26,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// How long the database may take to answer before that is the answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the database may take to answer before that is the answer: longer than a write waits for a lock
+/// that somebody else holds (three times 2 s), because then the writer does answer.
+const PATIENCE: Duration = Duration::from_secs(8);
 
 /// Scrapes that may read the database at a time: they share its one reader with the followers.
 const READS_MAX: usize = 2;

@@ -128,6 +128,21 @@ impl Outcome {
     }
 }
 
+/// What is due at an endpoint and may go. An event waits for older ones of its subject that are on their way,
+/// or that have neither been tried often nor waited long; and never travels beside another of its subject.
+/// The list of states says what the lines below it imply: without it no index by subject applies, and each
+/// event of a receiver that refuses thousands is held against all of them.
+pub(super) const DUE_IN_ORDER: &str = "SELECT d.id, v.id, v.body, d.attempts, d.subject \
+     FROM deliveries d JOIN events v ON v.seq = d.event \
+     WHERE d.endpoint = ?1 AND d.state = 'waiting' AND d.next_at <= ?2 AND NOT EXISTS \
+     (SELECT 1 FROM deliveries o \
+      WHERE o.endpoint = d.endpoint AND o.subject = d.subject AND o.id <> d.id \
+      AND o.state IN ('waiting', 'leased') \
+      AND (o.state = 'leased' OR (o.event < d.event \
+           AND o.attempts - o.attempts_before < ?3 \
+           AND (o.attempts = o.attempts_before OR o.queued_at > ?4)))) \
+     ORDER BY d.next_at, d.id LIMIT ?5";
+
 impl WriteTx<'_> {
     /// Queues an event for everybody subscribed to it, in the event's own transaction.
     pub(super) fn queue_event(
@@ -262,19 +277,7 @@ impl WriteTx<'_> {
         leased: &mut Vec<Leased>,
     ) -> Result<(), StoreError> {
         let now = self.now_ms();
-        // An event waits for older ones of its subject that are on their way, or that have neither been
-        // tried often nor waited long; and never travels beside another of its subject.
-        let mut statement = self.conn().prepare_cached(
-            "SELECT d.id, v.id, v.body, d.attempts, d.subject \
-             FROM deliveries d JOIN events v ON v.seq = d.event \
-             WHERE d.endpoint = ?1 AND d.state = 'waiting' AND d.next_at <= ?2 AND NOT EXISTS \
-             (SELECT 1 FROM deliveries o \
-              WHERE o.endpoint = d.endpoint AND o.subject = d.subject AND o.id <> d.id \
-              AND (o.state = 'leased' OR (o.state = 'waiting' AND o.event < d.event \
-                   AND o.attempts - o.attempts_before < ?3 \
-                   AND (o.attempts = o.attempts_before OR o.queued_at > ?4)))) \
-             ORDER BY d.next_at, d.id LIMIT ?5",
-        )?;
+        let mut statement = self.conn().prepare_cached(DUE_IN_ORDER)?;
         let patience_from = now.saturating_sub(order_patience_ms);
         let limit = int(free as u64)?;
         let mut rows = statement.query(params![endpoint.key, now, ORDER_ATTEMPTS, patience_from, limit])?;

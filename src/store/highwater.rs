@@ -46,6 +46,16 @@ pub enum Finding {
     },
 }
 
+impl Finding {
+    /// True when the database was restored from a backup.
+    pub(super) fn is_restore(&self) -> bool {
+        match self {
+            Finding::BehindHighWater { .. } | Finding::OlderGeneration { .. } => true,
+            Finding::HighWaterUnreadable { .. } => false,
+        }
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -163,6 +173,16 @@ impl HighWater {
                 step.height
             };
         }
+    }
+
+    /// Begins a new generation, in a transaction of its own and before anything is read from a chain: what
+    /// the restored database tells from now on must not carry version numbers that were told before. Done at
+    /// each start until it has caught up; a number too many harms nobody.
+    pub(super) fn begin_generation(&mut self, conn: &Connection) -> Result<(), StoreError> {
+        let next = generation(conn)?.max(self.marks.generation) + 1;
+        conn.execute("UPDATE meta SET generation = ?1 WHERE id = 1", [next])?;
+        self.marks.generation = next;
+        self.save_durably()
     }
 
     /// Writes the file: whole under another name first, so that a crash leaves the old or the new one.

@@ -103,7 +103,10 @@ fn open_daemon(path: &Path) -> Result<Database, StoreError> {
     let mut conn = connect(path, flags).map_err(|error| explain_access(path, error))?;
     let epoch =
         prepare_daemon(&mut conn, path).map_err(|error| explain_access(path, diagnose(&conn, error)))?;
-    let (high_water, findings) = highwater::compare(&conn, path)?;
+    let (mut high_water, findings) = highwater::compare(&conn, path)?;
+    if findings.iter().any(super::Finding::is_restore) {
+        high_water.begin_generation(&conn)?;
+    }
     Ok(Database {
         conn,
         path: path.to_owned(),
@@ -292,11 +295,19 @@ fn explain_log(path: &Path, error: StoreError) -> StoreError {
 
 /// A database of ours keeps a log from its first page on, a backup has none until it is opened. So a log
 /// beside a file without one is that of the database that a backup was copied over, and SQLite would mix the
-/// two.
+/// two; and a log beside no file at all is that of a database which was moved away, and SQLite would drop it.
 fn refuse_foreign_log(path: &Path) -> Result<(), StoreError> {
     let log = beside(path, "-wal");
     if !log.metadata().is_ok_and(|metadata| metadata.len() > 0) {
         return Ok(());
+    }
+    if !path.metadata().is_ok_and(|metadata| metadata.len() > 0) {
+        return Err(StoreError::Refused(format!(
+            "{} is missing or empty, but its log {} is there, and holds what was written last: bring the \
+             file back beside it; for a new ledger, move the log away too",
+            path.display(),
+            log.display(),
+        )));
     }
     let mut header = [0; 20];
     let is_backup = File::open(path)

@@ -257,6 +257,9 @@ impl WriteTx<'_> {
             let is_linked = last.is_none_or(|last| last == block.header.parent);
             if !is_linked || held.is_some_and(|held| held.header.hash != block.header.hash) {
                 self.step_back(chain, rescan.applied_to)?;
+                // Also what this very slice has staged, which the row does not know of yet.
+                self.conn()
+                    .execute("DELETE FROM rescan_blocks WHERE rescan = ?1", [rescan.id])?;
                 return Ok(Rescanned::SteppedBack);
             }
             self.stage(&rescan, height, block)?;

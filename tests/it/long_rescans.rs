@@ -3,7 +3,7 @@
 
 use crate::rig::{Rig, in_simulation};
 use crate::sample::Sample;
-use crate::scripted::script;
+use crate::scripted::{Hook, script};
 use creditd::follow::Start;
 use creditd::store::{Backfill, Rescan};
 
@@ -24,9 +24,8 @@ async fn running(rig: &Rig) -> Vec<Rescan> {
 }
 
 async fn ask(rig: &Rig, from: u64) -> i64 {
-    let key = rig.key;
-    let asked = rig.write(move |tx| tx.ask_rescan(key, from, &Backfill::All, "test"));
-    asked.await.id
+    assert!(rig.ask_rescan(from, Backfill::All).await);
+    running(rig).await.last().unwrap().id
 }
 
 /// Through the binary: dry first, then once, then nothing.
@@ -149,5 +148,62 @@ fn a_rescan_that_waits_for_pruned_blocks_holds_up_no_other_and_can_be_cancelled(
         assert_eq!(rig.state(), "following");
         assert!(running(&rig).await.is_empty());
         assert_eq!(rig.tables.count("SELECT count(*) FROM rescan_blocks"), 0);
+    });
+}
+
+/// Between the look at the tip and the slice a balancer goes over to a node on another branch: what that node
+/// gave is dropped, and the rescan goes on with the right one.
+#[test]
+fn a_rescan_that_met_another_branch_goes_on() {
+    in_simulation(async {
+        let mut rig = Rig::new().await;
+        rig.watch(1).await;
+        rig.extend(30);
+        let fork = rig.tip();
+        rig.extend(70);
+        rig.settle().await;
+        let other = rig.extend_on(fork, 70);
+        rig.chain.world().go_to(1, other);
+        ask(&rig, 35).await;
+        let chain = rig.chain.clone();
+        rig.chain.world().hook = Some(Hook {
+            during: "tip",
+            after: 0,
+            run: Box::new(move || chain.world().current = 1),
+        });
+        rig.round().await;
+        assert_eq!(rig.tables.count("SELECT count(*) FROM rescan_blocks"), 0);
+        rig.chain.world().current = 0;
+        rig.settle().await;
+        assert_eq!(rig.state(), "following");
+        assert!(running(&rig).await.is_empty());
+    });
+}
+
+/// An old block that the node does not give halts nothing and delays nothing: only the rescan waits.
+#[test]
+fn an_old_block_that_the_node_does_not_give_is_no_trouble_of_the_chain() {
+    in_simulation(async {
+        let mut rig = Rig::new().await;
+        let to = rig.watch(1).await;
+        rig.extend(30);
+        rig.settle().await;
+        let old = rig.best_chain()[10].hash();
+        rig.chain.world().node().faults.unknown.insert(old);
+        let id = ask(&rig, 5).await;
+        let pay = rig.pay(&to, 5);
+        rig.mine(&[&pay]);
+        rig.extend(2);
+        rig.rounds(5).await;
+        assert_eq!(rig.tables.journal(&pay.outpoint(0)), ["credit"]);
+        let state = rig.state();
+        assert!(
+            state.starts_with(&format!("following rescan {id} waits:")),
+            "{state}"
+        );
+        rig.chain.world().node().faults.unknown.clear();
+        rig.settle().await;
+        assert_eq!(rig.state(), "following");
+        rig.compare();
     });
 }

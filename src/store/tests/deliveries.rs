@@ -345,3 +345,16 @@ fn an_answer_that_comes_after_a_restart_settles_nothing() {
     desk.settle(&after[0], refused(500));
     assert_eq!(desk.state("m"), "delivered");
 }
+
+/// A receiver that refuses everything has thousands blocked behind its first ones: each is held against its
+/// own subject only.
+#[test]
+fn what_is_due_is_found_by_subject() {
+    let desk = Desk::with_endpoints(1);
+    let plan = format!("EXPLAIN QUERY PLAN {}", crate::store::deliveries::DUE_IN_ORDER);
+    let mut statement = desk.database.conn.prepare(&plan).unwrap();
+    let rows = statement.query_map(rusqlite::params![1, 0, 0, 0, 1], |row| row.get::<_, String>(3));
+    let lines: Vec<String> = rows.unwrap().map(Result::unwrap).collect();
+    let wanted = "SEARCH o USING INDEX deliveries_in_order (endpoint=? AND subject=?)";
+    assert!(lines.iter().any(|line| line.starts_with(wanted)), "{lines:#?}");
+}

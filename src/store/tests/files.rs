@@ -319,6 +319,8 @@ fn a_restored_backup_is_noticed_until_it_has_caught_up() {
     database.close().unwrap();
     fs::copy(&target, &scratch.path).unwrap();
     let mut restored = scratch.open();
+    let generation = |database: &Database| database.read(|tx| tx.generation()).unwrap();
+    assert_eq!(generation(&restored), 1, "its version numbers are new ones");
     let behind = Finding::BehindHighWater {
         caip: "bip122:a".into(),
         cursor: Some(100),
@@ -334,7 +336,48 @@ fn a_restored_backup_is_noticed_until_it_has_caught_up() {
     assert_eq!(restored.findings().len(), 1);
     follow(&mut restored, 301, false);
     drop(restored);
-    assert_eq!(scratch.open().findings(), []);
+    let restored = scratch.open();
+    assert_eq!(restored.findings(), []);
+    let reached = generation(&restored);
+    assert!(reached >= 1);
+    drop(restored);
+    let again = scratch.open();
+    assert_eq!(generation(&again), reached, "and no others once it has caught up");
+    drop(again);
+    // The same backup once more: of an older generation now.
+    fs::copy(&target, &scratch.path).unwrap();
+    let restored = scratch.open();
+    assert!(restored.findings().iter().any(Finding::is_restore));
+    assert_eq!(generation(&restored), reached + 1);
+}
+
+/// The main file is moved away while its log holds the last commits: an empty new ledger would drop them.
+#[test]
+fn a_log_without_its_database_is_never_dropped() {
+    let (scratch, mut database) = Scratch::new();
+    follow(&mut database, 100, false);
+    let folder = tempfile::tempdir().unwrap();
+    let image = crash_image(&scratch, folder.path());
+    let log = image.with_file_name(format!("{}-wal", image.file_name().unwrap().to_str().unwrap()));
+    let before = fs::read(&log).unwrap();
+    assert!(!before.is_empty());
+    let moved = folder.path().join("moved.db");
+    fs::rename(&image, &moved).unwrap();
+    for is_empty in [false, true] {
+        if is_empty {
+            fs::write(&image, "").unwrap();
+        }
+        for mode in [OpenMode::Daemon, OpenMode::ReadOnly] {
+            let refused = open(&image, mode).unwrap_err().to_string();
+            assert!(
+                is_empty || mode == OpenMode::ReadOnly || refused.contains("log"),
+                "{refused}"
+            );
+            assert_eq!(fs::read(&log).unwrap(), before, "{mode:?}");
+        }
+    }
+    fs::rename(&moved, &image).unwrap();
+    open(&image, OpenMode::Daemon).unwrap();
 }
 
 #[test]
