@@ -26,8 +26,9 @@ fn c12_real_node_of_another_network_is_refused_by_both_names() {
     }
 }
 
-/// A regtest chain is thrown away and mined anew under the same `instance`: the same coinbase transactions, in
-/// other blocks. First the node is lower than we are, then on a branch that is no better, then on a better one.
+/// A regtest chain is thrown away and mined anew under the same `instance`: the same coinbase transactions,
+/// in other blocks. First the node is lower than we are, then on a branch that is no better, then on a better
+/// one.
 #[test]
 fn c12_regtest_that_is_begun_anew_is_noticed_and_credits_no_coinbase_twice() {
     let mut node = RegtestNode::start();

@@ -403,7 +403,10 @@ fn reorg_past_the_window_halts_until_an_operator_accepts_it() {
     );
     let dry = accept(FORK, &[]);
     let listed = String::from_utf8_lossy(&dry.stdout).into_owned();
-    assert!(listed.contains("2 deposits then out of a block, 2 of"), "{listed}");
+    assert!(
+        listed.contains("2 deposits then out of a block, 2 of"),
+        "{listed}"
+    );
     shop.deposit(&lost.txid)
         .assert_is("credited", &credited, &["credit"]);
     assert!(accept(FORK, &["--apply"]).status.success());
