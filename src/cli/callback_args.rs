@@ -14,7 +14,7 @@ https and lead to a public address, unless the config's [callbacks] allow_ranges
 
 Examples:
   creditd endpoint add https://shop.example/hooks/creditd --merchant shop
-  creditd endpoint add https://shop.example/hook --merchant shop --types credit.* --types deposit.held
+  creditd endpoint add https://shop.example/hook --merchant shop --types credit.*,deposit.held
   creditd endpoint add https://ops.example/hooks/creditd --ops")]
     Add(EndpointAdd),
     /// List endpoints
@@ -55,8 +55,8 @@ pub struct EndpointAdd {
     /// The events that belong to no merchant: chains that halt and resume
     #[arg(long)]
     pub ops: bool,
-    /// Only these types, such as credit.created or deposit.* [default: all]
-    #[arg(long, value_name = "TYPE")]
+    /// Only these types, such as credit.created,deposit.*; may be repeated [default: all]
+    #[arg(long, value_name = "TYPES", value_delimiter = ',')]
     pub types: Vec<String>,
     /// Sign with ed25519 (v1a) instead of a shared secret (v1)
     #[arg(long)]

@@ -8,7 +8,7 @@ use super::table::{Align, Table};
 use super::{Outcome, Problem};
 use crate::clock::rfc3339;
 use crate::config::Config;
-use crate::egress;
+use crate::egress::{self, CallbackUrl, Lookup, UrlError};
 use crate::store::{Endpoint, Undelivered, WriteTx};
 use crate::webhook::{self, Key, Scheme};
 use anyhow::Context as _;
@@ -32,6 +32,8 @@ struct AddedJson {
     endpoint: EndpointJson,
     /// Nothing else was ever entered for this merchant: its name may be misspelt.
     is_merchant_new: bool,
+    /// What speaks against it, though it is added.
+    warning: Option<String>,
     /// The secret (v1) or the public key (v1a); `null` when the endpoint was there already.
     secret: Option<String>,
 }
@@ -74,16 +76,14 @@ fn json(endpoint: Endpoint) -> EndpointJson {
 
 /// Adds an endpoint and shows what its receiver verifies with.
 pub(super) fn add(out: &mut Out, config: &Config, args: &EndpointAdd) -> anyhow::Result<Outcome> {
-    let url = egress::check_url(&args.url, &config.callbacks.policy).map_err(|error| {
-        let next = "give the https URL of a public host, or list its address in [callbacks] allow_ranges";
-        Problem::found(error.to_string(), next)
-    })?;
+    let url = egress::check_url(&args.url, &config.callbacks.policy).map_err(refused)?;
     let merchant = (!args.ops).then_some(args.merchant.as_deref()).flatten();
     if merchant.is_none() && !args.ops {
         let next = "name the merchant with --merchant, or take the events of operators with --ops";
         return Err(Problem::misuse("whose events?", next).into());
     }
     let types = types_of(&args.types, merchant.is_none())?;
+    let warning = look_up(config, &url)?;
     let key = fresh(if args.ed25519 { Scheme::V1a } else { Scheme::V1 })?;
     let mut database = open::maker(config)?;
     let added = database.write(open::now_ms(), |tx| {
@@ -102,6 +102,7 @@ pub(super) fn add(out: &mut Out, config: &Config, args: &EndpointAdd) -> anyhow:
             outcome,
             endpoint: json(endpoint),
             is_merchant_new,
+            warning,
             secret: shown,
         });
     }
@@ -117,7 +118,27 @@ pub(super) fn add(out: &mut Out, config: &Config, args: &EndpointAdd) -> anyhow:
             out.line(format!("{} (shown once): {shown}", name_of(&key)))?;
         }
     }
+    if let Some(warning) = warning {
+        out.line(format!("warning: {warning}"))?;
+    }
     out.done()
+}
+
+fn refused(error: UrlError) -> Problem {
+    let next = "give the https URL of a public host, or list its address in [callbacks] allow_ranges";
+    Problem::found(error.to_string(), next)
+}
+
+/// Refuses a name that leads where callbacks do not go; a warning where it leads nowhere yet.
+fn look_up(config: &Config, url: &CallbackUrl) -> Result<Option<String>, Problem> {
+    match egress::look_up(url, &config.callbacks.policy) {
+        Lookup::Allowed => Ok(None),
+        Lookup::Refused(error) => Err(refused(error)),
+        Lookup::Unresolved(why) => Ok(Some(format!(
+            "{} does not resolve here ({why}): callbacks fail until it does",
+            url.host()
+        ))),
+    }
 }
 
 /// Checks what is subscribed to. Events have one owner: those of chains go to operators and all others to the
@@ -276,6 +297,7 @@ pub(super) fn rotate(
             outcome,
             endpoint: json(endpoint),
             is_merchant_new: false,
+            warning: None,
             secret: shown,
         });
     }

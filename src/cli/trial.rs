@@ -6,7 +6,7 @@ use super::out::Out;
 use super::{Outcome, Problem};
 use crate::check::running::running;
 use crate::config::Config;
-use crate::store::report::{DeliveryFilter, Page};
+use crate::store::report::{DeliveryFilter, DeliveryRow, Page};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -42,10 +42,7 @@ pub(super) fn test(out: &mut Out, config: &Config, id: &str, wait_secs: u32) -> 
             Some(row) if is_delivered => {
                 format!("{event} was delivered: {}", row.last_status.unwrap_or_default())
             }
-            Some(row) => format!(
-                "{event} was refused: {}",
-                row.last_error.as_deref().unwrap_or("unknown")
-            ),
+            Some(row) => failure_words(&event, row),
             None => format!(
                 "{event} is queued; no attempt within {wait_secs} s: {}",
                 why_not_yet(config, id, &event)?
@@ -56,6 +53,22 @@ pub(super) fn test(out: &mut Out, config: &Config, id: &str, wait_secs: u32) -> 
         out.done()
     } else {
         Ok(Outcome::Found)
+    }
+}
+
+/// Who refused: the receiver, our own guard, or nobody because nobody was reached.
+fn failure_words(event: &str, row: &DeliveryRow) -> String {
+    let why = row.last_error.as_deref().unwrap_or("unknown");
+    if row.last_status.is_some() {
+        return format!("{event} was refused: {why}");
+    }
+    // What a dial that was never made begins with: the codes of addresses and URLs.
+    match why.starts_with("blocked_address") || why.starts_with("url_") {
+        true => format!(
+            "{event} was not sent; our own guard refused: {why}; allow_ranges lists what is allowed, and the \
+             daemon reads it at its start"
+        ),
+        false => format!("{event} has not arrived: {why}"),
     }
 }
 

@@ -2,12 +2,14 @@
 //! wake-up only says when to look, and a delivery whose fate is unknown after a crash is sent again with the
 //! same id and bytes. Start at [`Deliverer::run`].
 
+mod health;
 mod send;
 
 use crate::clock::{Clock, millis};
 use crate::egress::Dial;
 use crate::pulse::Pulse;
-use crate::store::{Attempt, Leased, Room, Share, Store, StoreError, WriteTx};
+use crate::store::{Attempt, Leased, Outcome, Room, Share, Store, StoreError, WriteTx};
+use health::{Health, Turn};
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
@@ -49,8 +51,9 @@ pub struct Deliverer<D: Dial> {
     dial: Arc<D>,
     settings: Settings,
     flying: JoinSet<Attempt>,
-    /// Whose part of the room each of them takes.
-    shares: HashMap<Id, Share>,
+    /// Whose part of the room each of them takes, and its endpoint.
+    shares: HashMap<Id, (Share, String)>,
+    health: Health,
     /// The endpoint whose turn was last.
     turn: i64,
     /// The time at the last look: when it is later than now, the clock has been set back.
@@ -84,6 +87,7 @@ impl<D: Dial> Deliverer<D> {
             settings,
             flying: JoinSet::new(),
             shares: HashMap::new(),
+            health: Health::default(),
             turn: 0,
             seen_ms: clock.now_ms(),
             pulse: Pulse::default(),
@@ -122,6 +126,17 @@ impl<D: Dial> Deliverer<D> {
         }
     }
 
+    fn tell(&mut self, endpoint: &str, outcome: &Outcome) {
+        match self.health.note(endpoint, outcome) {
+            Some(Turn::Fails) => {
+                let why = outcome.error();
+                tracing::warn!(%endpoint, "callbacks to {endpoint} begin to fail: {why}");
+            }
+            Some(Turn::Works) => tracing::info!(%endpoint, "callbacks to {endpoint} arrive again"),
+            None => {}
+        }
+    }
+
     /// Leases nothing more. What a receiver has taken by now, the next start does not send it again.
     async fn wind_up(&mut self) -> Result<(), StoreError> {
         let clock = self.clock;
@@ -140,7 +155,7 @@ impl<D: Dial> Deliverer<D> {
     /// Leases what is due and sends it off. Returns how long nothing will fall due.
     async fn round(&mut self) -> Result<Duration, StoreError> {
         let most = self.settings.in_flight_max;
-        let taken = |share| self.shares.values().filter(|taken| **taken == share).count();
+        let taken = |share| self.shares.values().filter(|(taken, _)| *taken == share).count();
         let room = Room {
             all: most.saturating_sub(self.flying.len()),
             extra: (most / 4).saturating_sub(taken(Share::Extra)),
@@ -183,11 +198,11 @@ impl<D: Dial> Deliverer<D> {
 
     fn fly(&mut self, leased: Leased) {
         let (dial, clock, timeout) = (self.dial.clone(), self.clock, self.settings.attempt_timeout);
-        let share = leased.share;
+        let taken = (leased.share, leased.endpoint.clone());
         let flying = self
             .flying
             .spawn(async move { send::attempt(&*dial, clock, timeout, leased).await });
-        self.shares.insert(flying.id(), share);
+        self.shares.insert(flying.id(), taken);
     }
 
     /// Settles what has landed, all that has by now in one transaction. A task that died brings no attempt:
@@ -200,7 +215,10 @@ impl<D: Dial> Deliverer<D> {
                 Ok((id, _)) => *id,
                 Err(error) => error.id(),
             };
-            self.shares.remove(&id);
+            let taken = self.shares.remove(&id);
+            if let (Ok((_, attempt)), Some((_, endpoint))) = (&joined, &taken) {
+                self.tell(endpoint, &attempt.outcome);
+            }
             landed.extend(joined.map(|(_, attempt)| attempt));
             next = match landed.len() < SETTLE_MAX {
                 true => self.flying.try_join_next_with_id(),

@@ -272,26 +272,27 @@ fn keep(stage: &mut Stage) {
     let json = |method: &str, params: &str| {
         format!("'{{\"id\": 1, \"method\": \"{method}\", \"params\": [{params}]}}'")
     };
-    let tip = stage.sandbox.tip();
+    let (tip, miner) = (stage.sandbox.tip(), format!("\"{}\"", Sandbox::address("miner")));
     stage.print(&format!(
         "  alias creditd='{exe} --config {}'\n\
          \x20 creditd chain status\n\
          \x20 creditd deposits list\n\
          \x20 creditd watch add {address} --merchant shop --reference order-5\n\n\
-         pay it, mine a block, take a block back, and let it count again:\n\
-         \x20 {call} {}\n\
-         \x20 {call} {}\n\
+         pay it and mine a block:\n\
          \x20 {call} {}\n\
          \x20 {call} {}\n\n\
+         take back the block that is the last one now, and all above it; a shorter branch counts for\n\
+         nothing, so mine more blocks beside it, and see where the payment is then:\n\
+         \x20 {call} {}\n\
+         \x20 {call} {}\n\
+         \x20 creditd deposits list\n\n\
+         Ctrl-C ends it all and removes the folder.\n\n\
          config, database and log: {}",
         config.display(),
         json("sendtoaddress", &format!("\"{address}\", \"0.1\"")),
-        json(
-            "generatetoaddress",
-            &format!("1, \"{}\"", Sandbox::address("miner"))
-        ),
+        json("generatetoaddress", &format!("1, {miner}")),
         json("invalidateblock", &format!("\"{tip}\"")),
-        json("reconsiderblock", &format!("\"{tip}\"")),
+        json("generatetoaddress", &format!("3, {miner}")),
         stage.folder().display(),
     ));
     stage.until_interrupt();

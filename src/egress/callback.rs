@@ -167,7 +167,7 @@ impl Dial for GuardedDial {
 
 /// Which addresses a scheme reaches.
 #[derive(Clone, Copy, Debug)]
-enum Reach {
+pub(super) enum Reach {
     /// https: public and listed ones.
     Allowed,
     /// http: listed ones.
@@ -201,7 +201,7 @@ impl Resolve for Guard {
 
 /// One denied address is enough to refuse the name: a name that leads both outside and inside is an attack,
 /// or a mistake that would work on some days.
-fn check_addresses(addresses: &[IpAddr], policy: &Policy, reach: Reach) -> Result<(), Blocked> {
+pub(super) fn check_addresses(addresses: &[IpAddr], policy: &Policy, reach: Reach) -> Result<(), Blocked> {
     for &address in addresses {
         match (policy.judge(address), reach) {
             (Verdict::Listed, _) | (Verdict::Public, Reach::Allowed) => {}

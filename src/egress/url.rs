@@ -102,6 +102,11 @@ impl CallbackUrl {
         self.0.as_str()
     }
 
+    /// The name or address in it.
+    pub fn host(&self) -> &str {
+        self.0.host_str().unwrap_or_default()
+    }
+
     /// True for https.
     pub fn is_https(&self) -> bool {
         self.0.scheme() == "https"

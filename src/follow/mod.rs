@@ -312,9 +312,8 @@ impl<S: ChainSource> Follower<S> {
                 state: ChainState::ReorgTooDeep,
                 reason: format!(
                     "no common ancestor in the last {} blocks below height {}, as far as they are held in a \
-                     row; look with \
-                     `creditd chain status`, \
-                     then `creditd chain accept-reorg`",
+                     row; \
+                     docs/operations.md has the steps (A reorg deeper than the window)",
                     self.terms.reorg_window, tip.height
                 ),
             }),

@@ -109,7 +109,7 @@ impl Outcome {
         }
     }
 
-    fn error(&self) -> String {
+    pub(crate) fn error(&self) -> String {
         match self {
             Outcome::Delivered { .. } => String::new(),
             Outcome::Gone => "410: the receiver is gone".to_owned(),
@@ -119,7 +119,7 @@ impl Outcome {
     }
 
     /// True when the endpoint and not the event is to blame.
-    fn blames_endpoint(&self) -> bool {
+    pub(crate) fn blames_endpoint(&self) -> bool {
         match self {
             Outcome::Delivered { .. } | Outcome::Gone => false,
             Outcome::Refused { status, .. } => *status == 429 || *status >= 500,

@@ -105,5 +105,40 @@ fn c39_an_address_is_judged_anew_when_it_is_dialled() {
         words.contains("callbacks do not go to 127.0.0.2: loopback"),
         "{words}"
     );
+    let told = String::from_utf8(daemon.cli(&["endpoint", "test", &id]).stdout).unwrap();
+    assert!(
+        told.contains("our own guard refused: blocked_address") && told.contains("allow_ranges"),
+        "{told}"
+    );
     assert_eq!(receiver.connections(), 0);
+}
+
+#[test]
+fn name_that_does_not_resolve_is_added_with_a_warning_and_types_may_have_commas() {
+    let daemon = Daemon::prepare(&setup("[]"));
+    let add = [
+        "endpoint",
+        "add",
+        "https://nosuch.invalid/hook",
+        "--merchant",
+        "shop",
+    ];
+    let types = [
+        "--types",
+        "credit.created,deposit.seen",
+        "--types",
+        "deposit.held",
+    ];
+    let added = daemon.json(&[&add[..], &types[..]].concat());
+    assert!(
+        added["warning"]
+            .as_str()
+            .unwrap()
+            .contains("nosuch.invalid does not resolve"),
+        "{added}"
+    );
+    assert_eq!(
+        added["endpoint"]["types"],
+        json!(["credit.created", "deposit.seen", "deposit.held"])
+    );
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::common::wait::PATIENCE;
+use crate::common::wait::{PATIENCE, wait_until};
 
 fn demo(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_creditd"));
@@ -84,9 +84,15 @@ fn kept_demo_can_be_played_with_until_it_is_interrupted() {
     let mut lines = BufReader::new(child.stdout.take().unwrap())
         .lines()
         .map(Result::unwrap);
-    let files = lines
-        .find_map(|line| line.strip_prefix("config, database and log: ").map(str::to_owned))
-        .unwrap();
+    let mut shown = Vec::new();
+    let files = loop {
+        let line = lines.next().unwrap();
+        if let Some(files) = line.strip_prefix("config, database and log: ") {
+            break files.to_owned();
+        }
+        shown.push(line);
+    };
+    play(&shown, &files);
     let asked = Command::new(env!("CARGO_BIN_EXE_creditd"))
         .args([
             "--config",
@@ -105,6 +111,44 @@ fn kept_demo_can_be_played_with_until_it_is_interrupted() {
     assert!(lines.any(|line| line.starts_with("All of it was as it must be")));
     assert!(child.wait().unwrap().success());
     assert!(is_empty(folder.path()), "files were left behind");
+}
+
+/// Takes the steps that are shown, as they are: the payment ends in another block than it was in.
+fn play(shown: &[String], files: &str) {
+    let creditd = |args: &[&str]| -> Value {
+        let config = format!("{files}/creditd.toml");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_creditd"));
+        let output = command.args(["--config", &config, "--json"]).args(args).output();
+        serde_json::from_slice(&output.unwrap().stdout).unwrap()
+    };
+    let block_of_the_payment = || {
+        let listed = creditd(&["deposits", "list"]);
+        let newest = listed["deposits"]
+            .as_array()?
+            .iter()
+            .find(|row| row["reference"] == "order-5")?;
+        newest["block_height"].as_u64()
+    };
+    let watch = shown
+        .iter()
+        .rfind(|line| line.contains("creditd watch add"))
+        .unwrap();
+    let words: Vec<&str> = watch.split_whitespace().skip(1).collect();
+    creditd(&words);
+    let calls: Vec<&String> = shown.iter().filter(|line| line.contains("curl -s")).collect();
+    let call = |number: usize| {
+        let output = Command::new("sh").args(["-c", calls[number]]).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(said.contains("\"error\":null"), "{}: {said}", calls[number]);
+    };
+    call(0);
+    call(1);
+    let before = wait_until("the payment is in a block", PATIENCE, block_of_the_payment);
+    call(2);
+    call(3);
+    wait_until("the payment is in another block", PATIENCE, || {
+        block_of_the_payment().filter(|height| *height != before)
+    });
 }
 
 /// Runs the demonstration, does something at each of its lines, and returns its exit code and what it showed.

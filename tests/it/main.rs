@@ -57,6 +57,7 @@ mod mempools;
 mod monitoring;
 mod naive;
 mod operations;
+mod operations_page;
 mod operator;
 mod ops;
 mod planted;

@@ -1,0 +1,89 @@
+//! One look at where a callback's name leads, for whoever adds it: a hint in good time. What counts is the
+//! check at every dial, because a name may mean something else by then.
+
+use super::callback::{Reach, check_addresses};
+use super::{CallbackUrl, Policy, UrlError};
+use std::net::{IpAddr, ToSocketAddrs as _};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// How long an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where a name leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// Only to addresses that callbacks go to.
+    Allowed,
+    /// To one that they do not go to.
+    Refused(UrlError),
+    /// Nowhere, as far as this machine knows now.
+    Unresolved(String),
+}
+
+/// Asks the machine's resolver.
+pub fn look_up(url: &CallbackUrl, policy: &Policy) -> Lookup {
+    let host = url.host().to_owned();
+    let (tell, told) = mpsc::channel();
+    // A resolver that hangs is left behind.
+    std::thread::spawn(move || {
+        let name = host.trim_matches(['[', ']']);
+        let found = (name, 0).to_socket_addrs();
+        let _ = tell.send(found.map(|found| found.map(|address| address.ip()).collect::<Vec<_>>()));
+    });
+    match told.recv_timeout(PATIENCE) {
+        Ok(Ok(addresses)) if addresses.is_empty() => Lookup::Unresolved("it has no address".to_owned()),
+        Ok(Ok(addresses)) => judge(&addresses, url.is_https(), policy),
+        Ok(Err(error)) => Lookup::Unresolved(error.to_string()),
+        Err(_) => Lookup::Unresolved(format!("no answer within {} s", PATIENCE.as_secs())),
+    }
+}
+
+fn judge(addresses: &[IpAddr], is_https: bool, policy: &Policy) -> Lookup {
+    let reach = match is_https {
+        true => Reach::Allowed,
+        false => Reach::ListedOnly,
+    };
+    match check_addresses(addresses, policy, reach) {
+        Ok(()) => Lookup::Allowed,
+        Err(blocked) => Lookup::Refused(UrlError::Blocked {
+            address: blocked.address,
+            why: blocked.why,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::egress::Range;
+
+    #[test]
+    fn http_to_a_name_with_any_address_outside_of_the_ranges_is_refused() {
+        let policy = Policy::new(vec![Range::parse("127.0.0.0/8").unwrap()]);
+        let cases: [(&[&str], bool, bool); 6] = [
+            (&["127.0.0.1"], false, true),
+            (&["93.184.215.14"], false, false),
+            (&["127.0.0.1", "93.184.215.14"], false, false),
+            (&["93.184.215.14"], true, true),
+            (&["10.0.0.1"], true, false),
+            (&["93.184.215.14", "10.0.0.1"], true, false),
+        ];
+        for (texts, is_https, is_allowed) in cases {
+            let addresses: Vec<IpAddr> = texts.iter().map(|text| text.parse().unwrap()).collect();
+            let found = judge(&addresses, is_https, &policy);
+            assert_eq!(
+                found == Lookup::Allowed,
+                is_allowed,
+                "{texts:?} {is_https}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn name_that_cannot_exist_does_not_resolve() {
+        let policy = Policy::default();
+        let url = crate::egress::check_url("https://nosuch.invalid/hook", &policy).unwrap();
+        assert!(matches!(look_up(&url, &policy), Lookup::Unresolved(_)));
+    }
+}
