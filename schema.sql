@@ -97,6 +97,8 @@ CREATE TABLE addresses (
 ) STRICT;
 CREATE INDEX addresses_by_version ON addresses (chain, version);
 CREATE INDEX addresses_by_merchant ON addresses (merchant);
+-- What operators look for; most addresses may have none.
+CREATE INDEX addresses_by_reference ON addresses (reference) WHERE reference <> '';
 
 -- A stored transaction: it has an output of ours, or is an unconfirmed ancestor of one that has.
 CREATE TABLE txs (

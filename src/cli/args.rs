@@ -82,7 +82,7 @@ its cause and time, the credit with its journal, and the events.
 Example:
   creditd tx 4a5e1e4baab89f3a32518a88c31bc87f618f76673e2cc77ab2127b7afdeda33b")]
     Tx {
-        /// The transaction id: 64 hex digits
+        /// The transaction id (64 hex digits), TXID:VOUT, or an id of a deposit or credit (dep_..., cr_...)
         txid: String,
     },
 
@@ -207,6 +207,12 @@ Example:
         /// Only this merchant
         #[arg(long, value_name = "SLUG")]
         merchant: Option<String>,
+        /// Only this address
+        #[arg(long)]
+        address: Option<String>,
+        /// Only addresses with this reference
+        #[arg(long, value_name = "TEXT")]
+        reference: Option<String>,
     },
 
     /// Watch many addresses, one per line
@@ -280,7 +286,7 @@ Example:
 /// One deposit, and why.
 #[derive(Debug, Args)]
 pub struct DepositRepair {
-    /// The deposit: dep_..., or TXID:VOUT
+    /// The deposit: dep_... (at least 4 digits), or TXID:VOUT
     pub id: String,
     #[command(flatten)]
     /// Reason and `--apply`.
@@ -390,6 +396,15 @@ pub struct Listing {
     /// The chain.
     #[command(flatten)]
     pub chain: ChainArg,
+    /// Only payments to this address
+    #[arg(long)]
+    pub address: Option<String>,
+    /// Only payments to addresses with this reference
+    #[arg(long, value_name = "TEXT")]
+    pub reference: Option<String>,
+    /// Only payments of this transaction
+    #[arg(long, value_name = "TXID")]
+    pub txid: Option<String>,
     /// The page.
     #[command(flatten)]
     pub page: Page,

@@ -31,9 +31,14 @@ pub(super) struct DepositJson {
     pub(super) state: &'static str,
     pub(super) standing: String,
     pub(super) held: Option<String>,
+    /// What an operator typed with `deposits hold`; only in lists.
+    pub(super) held_cause: Option<String>,
     pub(super) block_height: Option<u64>,
     pub(super) depth: Option<u64>,
+    /// The depth that it really needs.
     pub(super) confirmations_required: Option<u32>,
+    /// N of the policy; of a block reward the chain itself asks for more.
+    pub(super) policy_confirmations: Option<u32>,
     pub(super) due_height: Option<u64>,
     pub(super) replaced_by: Option<String>,
     pub(super) first_seen_at: String,
@@ -58,13 +63,23 @@ pub(super) fn json(chains: &Chains, deposit: &Deposit) -> DepositJson {
         state: deposit.state.map_or("", State::word),
         standing: standing(deposit, tip),
         held: deposit.held_reason.clone(),
+        held_cause: None,
         block_height: deposit.height,
         depth: depth(deposit, tip),
-        confirmations_required: deposit.confirmations,
+        confirmations_required: match (deposit.height, deposit.due_height) {
+            (Some(height), Some(due)) => Some(needed(height, due)),
+            (None, _) | (_, None) => deposit.confirmations,
+        },
+        policy_confirmations: deposit.confirmations,
         due_height: deposit.due_height,
         replaced_by: deposit.replaced_by.map(|txid| txid.to_string()),
         first_seen_at: rfc3339(deposit.first_seen_at),
     }
+}
+
+/// The depth that a payment in the block at `height` has when the tip is at `due`.
+pub(super) fn needed(height: u64, due: u64) -> u32 {
+    u32::try_from(due.saturating_sub(height).saturating_add(1)).unwrap_or(u32::MAX)
 }
 
 fn depth(deposit: &Deposit, tip: Option<u64>) -> Option<u64> {
@@ -138,17 +153,41 @@ pub(super) fn list(
     let database = open::reader(config)?;
     let chains = database.read(Chains::read)?;
     let filter = Filter {
-        merchant: listing.merchant.clone(),
         chain: chains.filter(config, &listing.chain)?,
         state: state.map(State::from),
         is_held,
+        ..super::filter(config, listing)?
     };
-    let read = |page| database.read(|tx| tx.list_deposits(&filter, page));
-    let shown = |rows: Vec<Listed<Deposit>>| rows.iter().map(|listed| json(&chains, &listed.row)).collect();
+    let read = |page| {
+        database.read(|tx| {
+            let with_cause = |listed: Listed<Deposit>| {
+                let is_typed = listed.row.held_reason.as_deref() == Some("operator");
+                let cause = match is_typed {
+                    true => tx.hold_cause(listed.position)?,
+                    false => None,
+                };
+                Ok(Listed {
+                    position: listed.position,
+                    row: (listed.row, cause),
+                })
+            };
+            tx.list_deposits(&filter, page)?
+                .into_iter()
+                .map(with_cause)
+                .collect()
+        })
+    };
+    let shown = |rows: Vec<Listed<(Deposit, Option<String>)>>| {
+        let shown = |listed: Listed<(Deposit, Option<String>)>| DepositJson {
+            held_cause: listed.row.1,
+            ..json(&chains, &listed.row.0)
+        };
+        rows.into_iter().map(shown).collect()
+    };
     let shapes = Shapes {
         name: "deposits",
         empty: "no deposits",
-        table: deposits_table,
+        table: if is_held { held_table } else { deposits_table },
         csv: deposits_csv,
     };
     super::list(out, listing, &shapes, read, shown)
@@ -179,6 +218,39 @@ fn deposits_table(deposits: Vec<DepositJson>) -> Table {
             format!("{} ({})", deposit.symbol, deposit.chain),
             format!("{}{held}", deposit.state),
             depth,
+            deposit.reference,
+            format!("{}:{}", deposit.txid, deposit.vout),
+            deposit.id,
+        ]);
+    }
+    table
+}
+
+/// Held ones have a column more: why.
+fn held_table(deposits: Vec<DepositJson>) -> Table {
+    let mut table = Table::new(&[
+        ("first seen", Align::Left),
+        ("merchant", Align::Left),
+        ("amount", Align::Right),
+        ("asset", Align::Left),
+        ("state", Align::Left),
+        ("held", Align::Left),
+        ("reference", Align::Left),
+        ("payment", Align::Left),
+        ("deposit", Align::Left),
+    ]);
+    for deposit in deposits {
+        let held = match (deposit.held, deposit.held_cause) {
+            (Some(held), Some(cause)) => format!("{held}: {cause}"),
+            (held, _) => held.unwrap_or_default(),
+        };
+        table.row(vec![
+            deposit.first_seen_at,
+            deposit.merchant,
+            deposit.amount,
+            format!("{} ({})", deposit.symbol, deposit.chain),
+            deposit.state.to_owned(),
+            held,
             deposit.reference,
             format!("{}:{}", deposit.txid, deposit.vout),
             deposit.id,

@@ -28,6 +28,8 @@ struct CreditJson {
     net_base: String,
     last_entry: String,
     last_entry_at: String,
+    /// Why it was reversed; empty if it is not.
+    last_reason: String,
     entries: u64,
     block_height: u64,
     created_at: String,
@@ -38,9 +40,8 @@ pub(super) fn credits(out: &mut Out, config: &Config, listing: &Listing) -> anyh
     let database = open::reader(config)?;
     let chains = database.read(Chains::read)?;
     let filter = Filter {
-        merchant: listing.merchant.clone(),
         chain: chains.filter(config, &listing.chain)?,
-        ..Filter::default()
+        ..super::filter(config, listing)?
     };
     let read = |page| database.read(|tx| tx.list_credits(&filter, page));
     let shown = |rows: Vec<Listed<CreditRow>>| {
@@ -63,6 +64,7 @@ fn credits_table(credits: Vec<CreditJson>) -> Table {
         ("merchant", Align::Left),
         ("amount", Align::Right),
         ("net", Align::Right),
+        ("state", Align::Left),
         ("asset", Align::Left),
         ("reference", Align::Left),
         ("block", Align::Right),
@@ -70,11 +72,16 @@ fn credits_table(credits: Vec<CreditJson>) -> Table {
         ("credit", Align::Left),
     ]);
     for credit in credits {
+        let state = match credit.last_entry.as_str() {
+            "reversal" => format!("reversed: {}", credit.last_reason),
+            _ => "credited".to_owned(),
+        };
         table.row(vec![
             credit.created_at,
             credit.merchant,
             credit.amount,
             credit.net,
+            state,
             format!("{} ({})", credit.symbol, credit.chain),
             credit.reference,
             credit.block_height.to_string(),
@@ -105,6 +112,7 @@ fn credits_csv(credits: Vec<CreditJson>) -> Table {
         "entries",
         "last_entry",
         "last_entry_at",
+        "last_reason",
     ];
     let mut table = Table::new(&columns.map(|name| (name, Align::Left)));
     for credit in credits {
@@ -127,6 +135,7 @@ fn credits_csv(credits: Vec<CreditJson>) -> Table {
             credit.entries.to_string(),
             credit.last_entry,
             credit.last_entry_at,
+            credit.last_reason,
         ]);
     }
     table
@@ -144,6 +153,7 @@ fn credit_json(chains: &Chains, listed: Listed<CreditRow>) -> CreditJson {
         net: row.net.to_units_string(row.decimals),
         net_base: row.net.to_string(),
         last_entry: row.last_kind,
+        last_reason: row.last_reason,
         last_entry_at: rfc3339(row.last_at),
         entries: row.entries,
         block_height: row.block_height,

@@ -7,6 +7,7 @@ mod callbacks;
 mod chain;
 mod deposits;
 mod endpoints;
+mod ids;
 mod import;
 mod ledger;
 mod open;
@@ -22,12 +23,13 @@ mod tx;
 mod watch;
 mod words;
 
-use crate::config::{Config, ConfigError};
-use crate::store::report::{self, Listed};
+use crate::config::{BitcoinChain, Config, ConfigError};
+use crate::rules::{Script, Txid};
+use crate::store::report::{self, Filter, Listed};
 use crate::store::{AddressKind, StoreError};
 use anyhow::Context as _;
-use args::{Chain, Cli, Command, Deposits, Listing, Page, Watch};
-use callback_args::{Callbacks, Endpoints};
+use args::{Chain, ChainArg, Cli, Command, Deposits, Listing, Page, Watch};
+use callback_args::{CallbackRetry, Callbacks, Endpoints};
 use clap::{CommandFactory as _, Parser as _};
 use import::Import;
 use out::Out;
@@ -92,6 +94,7 @@ pub fn main() -> ExitCode {
 fn run(cli: &Cli) -> anyhow::Result<Outcome> {
     let mut out = Out::new(cli.json);
     let out = &mut out;
+    refuse_json(cli)?;
     match &cli.command {
         Command::Init { path } => setup::init(out, path),
         Command::Check => setup::check(out, cli.config.as_deref()),
@@ -120,6 +123,35 @@ fn run(cli: &Cli) -> anyhow::Result<Outcome> {
     }
 }
 
+/// A flag that would be without effect is refused.
+fn refuse_json(cli: &Cli) -> Result<(), Problem> {
+    let name = match &cli.command {
+        Command::Init { .. } => "init",
+        Command::Run => "run",
+        Command::Demo { .. } => "demo",
+        Command::Completions { .. } => "completions",
+        Command::Man => "man",
+        Command::Check
+        | Command::Watch(_)
+        | Command::Tx { .. }
+        | Command::Deposits(_)
+        | Command::Credits(_)
+        | Command::Balances { .. }
+        | Command::Chain(_)
+        | Command::Endpoint(_)
+        | Command::Callbacks(_)
+        | Command::Rescan(_)
+        | Command::Backup { .. } => return Ok(()),
+    };
+    match cli.json {
+        true => Err(Problem::misuse(
+            format!("`creditd {name}` has no answer in JSON"),
+            "leave out --json",
+        )),
+        false => Ok(()),
+    }
+}
+
 fn watch(out: &mut Out, config: &Config, command: &Watch) -> anyhow::Result<Outcome> {
     match command {
         Watch::Add(watched) => watch::add(out, config, watched, AddressKind::Watch),
@@ -128,7 +160,17 @@ fn watch(out: &mut Out, config: &Config, command: &Watch) -> anyhow::Result<Outc
             chain,
             page,
             merchant,
-        } => watch::list(out, config, chain, page, merchant.as_deref()),
+            address,
+            reference,
+        } => {
+            let filter = Filter {
+                merchant: merchant.clone(),
+                script: script(config, chain, address.as_deref())?,
+                reference: reference.clone(),
+                ..Filter::default()
+            };
+            watch::list(out, config, chain, page, filter)
+        }
         Watch::Import {
             file,
             merchant,
@@ -171,25 +213,35 @@ fn chain(out: &mut Out, config: &Config, command: &Chain) -> anyhow::Result<Outc
 }
 
 fn endpoint(out: &mut Out, config: &Config, command: &Endpoints) -> anyhow::Result<Outcome> {
+    let whole = |id: &str| ids::whole_in(config, id);
     match command {
         Endpoints::Add(args) => endpoints::add(out, config, args),
         Endpoints::List => endpoints::list(out, config),
-        Endpoints::Pause(args) => endpoints::set_paused(out, config, &args.id, true, &args.repair),
-        Endpoints::Resume(args) => endpoints::set_paused(out, config, &args.id, false, &args.repair),
+        Endpoints::Pause(args) => endpoints::set_paused(out, config, &whole(&args.id)?, true, &args.repair),
+        Endpoints::Resume(args) => endpoints::set_paused(out, config, &whole(&args.id)?, false, &args.repair),
         Endpoints::RotateSecret {
             id,
             overlap_hours,
             repair,
-        } => endpoints::rotate(out, config, id, *overlap_hours, repair),
-        Endpoints::Test { id, wait_secs } => trial::test(out, config, id, *wait_secs),
+        } => endpoints::rotate(out, config, &whole(id)?, *overlap_hours, repair),
+        Endpoints::Test { id, wait_secs } => trial::test(out, config, &whole(id)?, *wait_secs),
     }
 }
 
 fn callbacks(out: &mut Out, config: &Config, command: &Callbacks) -> anyhow::Result<Outcome> {
     match command {
         Callbacks::List(args) => callbacks::list(out, config, args),
-        Callbacks::Show { event } => callbacks::show(out, config, event),
-        Callbacks::Retry(args) => resend::retry(out, config, args),
+        Callbacks::Show { event } => callbacks::show(out, config, &ids::whole_in(config, event)?),
+        Callbacks::Retry(args) => {
+            let whole = |id: &Option<String>| id.as_ref().map(|id| ids::whole_in(config, id)).transpose();
+            let args = CallbackRetry {
+                event: whole(&args.event)?,
+                endpoint: whole(&args.endpoint)?,
+                parked: args.parked,
+                repair: args.repair.clone(),
+            };
+            resend::retry(out, config, &args)
+        }
     }
 }
 
@@ -217,6 +269,38 @@ fn man_pages(command: &clap::Command, pages: &mut Vec<u8>) -> std::io::Result<()
         .get_subcommands()
         .filter(|below| below.get_name() != "help")
         .try_for_each(|below| man_pages(below, pages))
+}
+
+/// The filters that deposits and credits share, but for the chain.
+fn filter(config: &Config, listing: &Listing) -> Result<Filter, Problem> {
+    let txid = |text: &String| {
+        Txid::from_hex(text).ok_or_else(|| {
+            Problem::misuse(format!("{text:?} is no transaction id"), "give its 64 hex digits")
+        })
+    };
+    Ok(Filter {
+        merchant: listing.merchant.clone(),
+        script: script(config, &listing.chain, listing.address.as_deref())?,
+        reference: listing.reference.clone(),
+        txid: listing.txid.as_ref().map(txid).transpose()?,
+        ..Filter::default()
+    })
+}
+
+/// The script of an address that a list is asked for; of several chains the first that it fits.
+fn script(config: &Config, chain: &ChainArg, address: Option<&str>) -> Result<Option<Script>, Problem> {
+    let Some(text) = address else {
+        return Ok(None);
+    };
+    let mut fault = None;
+    let meant = |known: &&BitcoinChain| chain.chain.as_ref().is_none_or(|alias| known.alias == *alias);
+    for chain in config.bitcoin.iter().filter(meant) {
+        match open::script(chain, text) {
+            Ok(script) => return Ok(Some(script)),
+            Err(error) => fault = fault.or(Some(error)),
+        }
+    }
+    fault.map_or(Ok(None), Err)
 }
 
 fn load(cli: &Cli) -> Result<Config, ConfigError> {

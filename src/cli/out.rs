@@ -192,7 +192,7 @@ fn next_step(error: &anyhow::Error) -> Option<String> {
 
 fn config_step(error: &ConfigError) -> &'static str {
     match error {
-        ConfigError::NotFound => "creditd init",
+        ConfigError::NotFound => "`creditd init` writes one",
         ConfigError::Unreadable { .. } => {
             "name a text file that this user may read with --config; `creditd init` writes one"
         }

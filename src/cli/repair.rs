@@ -3,6 +3,7 @@
 
 use super::args::{AcceptReorg, DepositRepair, Repair, Rescan};
 use super::deposits;
+use super::ids as ids_typed;
 use super::open::{self, Chains};
 use super::out::Out;
 use super::{Outcome, Problem};
@@ -277,7 +278,7 @@ fn find(config: &Config, text: &str) -> anyhow::Result<(Chains, Deposit)> {
             .ids()
             .map(|chain| ids::deposit_id(chain, &outpoint))
             .collect(),
-        None => vec![text.to_owned()],
+        None => vec![ids_typed::whole(&database, text)?],
     };
     let mut found = Vec::new();
     for id in ids {
@@ -296,7 +297,8 @@ fn find(config: &Config, text: &str) -> anyhow::Result<(Chains, Deposit)> {
     }
 }
 
-fn outpoint(text: &str) -> Option<Outpoint> {
+/// `TXID:VOUT`.
+pub(super) fn outpoint(text: &str) -> Option<Outpoint> {
     let (txid, vout) = text.split_once(':')?;
     Some(Outpoint {
         txid: Txid::from_hex(txid)?,

@@ -1,11 +1,12 @@
 //! `init`, `check` and `backup`: what needs files more than it needs money.
 
-use super::Outcome;
 use super::open;
 use super::out::{self, Out};
+use super::{Outcome, Problem};
 use crate::check::{Line, Verdict};
 use crate::config::{Config, DEFAULT_TOML};
-use crate::store::Existing;
+use crate::store::{Existing, StoreError};
+use crate::telemetry::error_line;
 use anyhow::Context as _;
 use serde::Serialize;
 use std::io::Write as _;
@@ -82,7 +83,7 @@ pub(super) fn backup(out: &mut Out, config: &Config, file: &Path, replace: bool)
                 out::note(&format!("{percent} % copied"));
             }
         })
-        .with_context(|| format!("back up to {}", file.display()))?;
+        .map_err(|error| refused_target(file, error))?;
     let file = made.path.display().to_string();
     if out.json {
         let bytes = made.bytes;
@@ -90,6 +91,27 @@ pub(super) fn backup(out: &mut Out, config: &Config, file: &Path, replace: bool)
     }
     out.line(format!("wrote {file}: {} bytes, whole and checked", made.bytes))?;
     out.done()
+}
+
+/// Where a copy cannot be written the account is the right one (it reads the database), and the place is not.
+fn refused_target(file: &Path, error: StoreError) -> anyhow::Error {
+    let is_closed = match &error {
+        StoreError::File { source, .. } => matches!(
+            source.kind(),
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem
+        ),
+        _ => false,
+    };
+    let doing = format!("back up to {}", file.display());
+    match is_closed {
+        true => {
+            let text = format!("{doing}: {}", error_line(&error));
+            let next = "name a file in a folder that this account may write; with sudo -u creditd that is \
+                        one of creditd's, such as /var/lib/creditd";
+            Problem::misuse(text, next).into()
+        }
+        false => anyhow::Error::new(error).context(doing),
+    }
 }
 
 #[derive(Serialize)]

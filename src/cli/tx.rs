@@ -1,16 +1,20 @@
 //! `tx TXID`: everything that is known of one transaction, for people and in JSON.
 
 use super::deposits::{self, DepositJson};
+use super::ids;
 use super::open::{self, Chains};
 use super::out::Out;
+use super::repair;
 use super::table::shown;
 use super::{Outcome, Problem};
+use crate::address;
+use crate::check::counted;
 use crate::clock::rfc3339;
-use crate::config::Config;
+use crate::config::{BitcoinChain, Config};
 use crate::daemon::BITCOIN_DECIMALS;
 use crate::rules::{Txid, policy};
-use crate::store::JournalEntry;
 use crate::store::report::{AuditRow, DepositStory, EventRow, OutputStory, TxStory};
+use crate::store::{Database, JournalEntry};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -112,12 +116,20 @@ struct EventJson {
 }
 
 /// Tells the story of a transaction on every chain that knows it.
-pub(super) fn tx(out: &mut Out, config: &Config, txid: &str) -> anyhow::Result<Outcome> {
-    let txid = Txid::from_hex(txid).ok_or_else(|| {
-        let next = "give its 64 hex digits; `creditd deposits list` shows those of payments";
-        Problem::misuse(format!("{txid:?} is no transaction id"), next)
-    })?;
+pub(super) fn tx(out: &mut Out, config: &Config, typed: &str) -> anyhow::Result<Outcome> {
+    let is_id = typed.starts_with("dep_") || typed.starts_with("cr_");
+    let txid = match repair::outpoint(typed) {
+        Some(outpoint) => Some(outpoint.txid),
+        None => Txid::from_hex(typed),
+    };
+    if txid.is_none() && !is_id {
+        return Err(no_transaction(config, typed).into());
+    }
     let database = open::reader(config)?;
+    let txid = match txid {
+        Some(txid) => txid,
+        None => txid_of(&database, typed)?,
+    };
     let (chains, stories) = database.read(|tx| Ok((Chains::read(tx)?, tx.tx_story(&txid)?)))?;
     if stories.is_empty() {
         let text =
@@ -134,6 +146,33 @@ pub(super) fn tx(out: &mut Out, config: &Config, txid: &str) -> anyhow::Result<O
         print(out, story)?;
     }
     out.done()
+}
+
+/// The transaction of a deposit or of a credit.
+fn txid_of(database: &Database, typed: &str) -> anyhow::Result<Txid> {
+    let id = ids::whole(database, typed)?;
+    let txid = database.read(|tx| {
+        let deposit = tx.deposit(&id)?.map(|deposit| deposit.outpoint.txid);
+        match deposit {
+            Some(txid) => Ok(Some(txid)),
+            None => tx.credit_txid(&id),
+        }
+    })?;
+    Ok(txid.ok_or_else(|| {
+        let next = "`creditd deposits list` and `creditd credits` show ids";
+        Problem::found(format!("no deposit and no credit {typed}"), next)
+    })?)
+}
+
+/// What was typed is neither a transaction nor what belongs to one.
+fn no_transaction(config: &Config, typed: &str) -> Problem {
+    let is_address = |chain: &BitcoinChain| address::parse(chain.network, typed).is_ok();
+    if config.bitcoin.iter().any(is_address) {
+        let next = format!("`creditd deposits list --address {typed}` lists the payments to it");
+        return Problem::misuse(format!("{typed} is an address and no transaction id"), next);
+    }
+    let next = "give its 64 hex digits, or TXID:VOUT, dep_... or cr_...; `creditd deposits list` shows them";
+    Problem::misuse(format!("{typed:?} is no transaction id"), next)
 }
 
 fn json(config: &Config, chains: &Chains, story: &TxStory) -> TxJson {
@@ -216,7 +255,10 @@ fn entry_json(entry: &JournalEntry) -> EntryJson {
         at: rfc3339(entry.at),
         block_height: entry.block_height,
         block_hash: entry.block_hash.to_string(),
-        confirmations_required: entry.confirmations,
+        confirmations_required: match entry.due_hash {
+            Some(_) => deposits::needed(entry.block_height, entry.due_height),
+            None => entry.confirmations,
+        },
         due_height: entry.due_height,
         due_hash: entry.due_hash.map(|hash| hash.to_string()),
         reason: entry.reason.clone(),
@@ -308,8 +350,8 @@ fn print_output(out: &mut Out, output: &OutputJson) -> anyhow::Result<()> {
         out.field(
             "duplicates",
             format!(
-                "brought again by a block {} times; counted once",
-                output.duplicates
+                "brought again by a block {}; counted once",
+                counted(output.duplicates, "time")
             ),
         )?;
     }
@@ -346,10 +388,15 @@ fn print_deposit(out: &mut Out, story: &StoryJson) -> anyhow::Result<()> {
         None => format!("{}: {}", deposit.state, deposit.standing),
     };
     out.field("state", standing)?;
-    if let (Some(needed), Some(height)) = (deposit.confirmations_required, deposit.block_height) {
+    if let (Some(policy), Some(height)) = (deposit.policy_confirmations, deposit.block_height) {
+        let policy_words = counted(u64::from(policy), "confirmation");
+        let needed = match deposit.confirmations_required {
+            Some(needed) if needed != policy => format!("; a block reward needs {needed}"),
+            Some(_) | None => String::new(),
+        };
         out.field(
             "policy",
-            format!("{needed} confirmations for the deposits of block {height}"),
+            format!("{policy_words} for the deposits of block {height}{needed}"),
         )?;
     }
     if let (Some(at), Some(reason)) = (&story.held_at, &deposit.held) {
@@ -384,8 +431,9 @@ fn entry_words(entry: &EntryJson) -> String {
     let (kind, block, hash) = (&entry.entry, entry.block_height, &entry.block_hash);
     let why = match (entry.reason.as_str(), &entry.due_hash) {
         ("", _) => format!(
-            "{} confirmations, due at height {}",
-            entry.confirmations_required, entry.due_height
+            "{}, due at height {}",
+            counted(u64::from(entry.confirmations_required), "confirmation"),
+            entry.due_height
         ),
         (reason, _) => shown(reason),
     };

@@ -133,9 +133,9 @@ pub(super) fn list(
     config: &Config,
     chain: &ChainArg,
     page: &Page,
-    merchant: Option<&str>,
+    filter: Filter,
 ) -> anyhow::Result<Outcome> {
-    let (chains, rows) = read(config, chain, page, merchant)?;
+    let (chains, rows) = read(config, chain, page, filter)?;
     let next = super::next_position(&rows, open::page(page));
     if out.json {
         let addresses: Vec<AddressJson> = rows.into_iter().map(|listed| json(&chains, listed)).collect();
@@ -169,14 +169,13 @@ fn read(
     config: &Config,
     chain: &ChainArg,
     page: &Page,
-    merchant: Option<&str>,
+    filter: Filter,
 ) -> anyhow::Result<(Chains, Vec<Listed<AddressRow>>)> {
     let database = open::reader(config)?;
     let chains = database.read(Chains::read)?;
     let filter = Filter {
-        merchant: merchant.map(str::to_owned),
         chain: chains.filter(config, chain)?,
-        ..Filter::default()
+        ..filter
     };
     let rows: Result<_, StoreError> = database.read(|tx| tx.list_addresses(&filter, open::page(page)));
     Ok((chains, rows?))

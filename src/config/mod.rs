@@ -197,8 +197,7 @@ impl InternalRule {
 pub enum ConfigError {
     /// No path was given and none of the usual places has a file.
     #[error(
-        "no config file: looked for {} and {}; `creditd init` writes one, --config or $CREDITD_CONFIG \
-         names another",
+        "no config file: looked for {} and {}; --config or $CREDITD_CONFIG names another",
         PLACES[0], PLACES[1]
     )]
     NotFound,

@@ -276,9 +276,38 @@ fn explain_access(path: &Path, error: StoreError) -> StoreError {
     }
 }
 
+/// The file that this account may not read, if that is why a database cannot be opened.
+fn closed_to_us(path: &Path) -> Option<StoreError> {
+    ["", "-wal", "-shm"].iter().find_map(|suffix| {
+        let file = beside(path, suffix);
+        match File::open(&file) {
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                Some(StoreError::file("open", &file, error))
+            }
+            Ok(_) | Err(_) => None,
+        }
+    })
+}
+
 /// Reading a log needs its index, which SQLite may have to create beside it.
 fn explain_log(path: &Path, error: StoreError) -> StoreError {
     match error {
+        StoreError::Io(cause) if cause.sqlite_error_code() == Some(rusqlite::ErrorCode::CannotOpen) => {
+            closed_to_us(path).unwrap_or_else(|| explain_unwritable(path, StoreError::Io(cause)))
+        }
+        other => other,
+    }
+}
+
+fn explain_unwritable(path: &Path, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Io(_) if beside(path, "-wal").exists() && !Lock::is_free(path) => {
+            StoreError::Refused(format!(
+                "a daemon runs on {}, and this account may not read beside it: run it as the account that \
+                 owns the database (sudo -u creditd)",
+                path.display()
+            ))
+        }
         StoreError::Io(cause)
             if cause.sqlite_error_code() == Some(rusqlite::ErrorCode::CannotOpen)
                 && beside(path, "-wal").exists() =>

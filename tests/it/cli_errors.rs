@@ -163,6 +163,9 @@ const CASES: &[Case<'static>] = &[
     (&["backup", "creditd.toml"], 1),
     (&["init", "creditd.toml"], 2),
     (&["init", "gone/creditd.toml"], 2),
+    (&["init", "other.toml", "--json"], 2),
+    (&["demo", "--json"], 2),
+    (&["run", "--json"], 2),
     (&["completions", "tcsh"], 2),
     (&["fly"], 2),
 ];

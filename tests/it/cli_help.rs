@@ -93,7 +93,11 @@ fn what_cannot_run_ends_with_2_and_a_next_step() {
         stderr.starts_with("creditd: no config file: looked for creditd.toml and /etc/"),
         "{stderr}"
     );
-    assert!(stderr.ends_with("  next: creditd init\n"), "{stderr}");
+    assert!(
+        stderr.ends_with("  next: `creditd init` writes one\n"),
+        "{stderr}"
+    );
+    assert_eq!(stderr.matches("creditd init").count(), 1, "{stderr}");
     let (_, stderr) = answer(creditd(&folder).args(["balances", "--config", "gone.toml"]), 2);
     assert!(
         stderr.contains("read config gone.toml\n  because: No such file"),

@@ -7,7 +7,7 @@ use super::super::codec::uint;
 use super::super::deposits::Deposit;
 use super::super::{ReadTx, StoreError};
 use crate::rules::state::State;
-use crate::rules::{Amount, Outpoint, Script};
+use crate::rules::{Amount, Outpoint, Script, Txid};
 use rusqlite::types::Value;
 
 /// Which part of a list.
@@ -30,6 +30,12 @@ pub struct Filter {
     pub state: Option<State>,
     /// Only held deposits.
     pub is_held: bool,
+    /// Only what belongs to this script.
+    pub script: Option<Script>,
+    /// Only what belongs to addresses with this reference.
+    pub reference: Option<String>,
+    /// Only outputs of this transaction.
+    pub txid: Option<Txid>,
 }
 
 /// A row and its position in the list.
@@ -91,6 +97,8 @@ pub struct CreditRow {
     pub last_kind: String,
     /// When it was made, Unix milliseconds.
     pub last_at: i64,
+    /// Of a reversal: why.
+    pub last_reason: String,
     /// The height of the payment's block, by the last entry.
     pub block_height: u64,
     /// When the credit was made, Unix milliseconds.
@@ -209,7 +217,21 @@ impl ReadTx<'_> {
             query.sql.push_str(&format!(" AND +{table}.chain = ?"));
             query.values.push(Value::from(chain.0));
         }
+        query.of_addresses(table, filter);
+        query.of_transaction(table, filter);
         Ok(query)
+    }
+
+    /// What an operator typed when he held a deposit last.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn hold_cause(&self, output: i64) -> Result<Option<String>, StoreError> {
+        one(
+            self.conn(),
+            "SELECT cause FROM audit WHERE output = ?1 AND action = 'hold' ORDER BY id DESC LIMIT 1",
+            [output],
+        )
     }
 }
 
@@ -220,6 +242,41 @@ struct Query {
 }
 
 impl Query {
+    /// Narrows to the addresses that are asked for. As a list of row numbers, so that the index of scripts or
+    /// of references finds them and nothing else is looked at.
+    fn of_addresses(&mut self, table: &str, filter: &Filter) {
+        let mut rules = Vec::new();
+        if let Some(script) = &filter.script {
+            rules.push("chain IN (SELECT id FROM chains) AND script = ?");
+            self.values.push(Value::from(script.0.to_vec()));
+        }
+        if let Some(reference) = &filter.reference {
+            // The index leaves out the many that have none.
+            rules.push("reference = ? AND reference <> ''");
+            self.values.push(Value::from(reference.clone()));
+        }
+        if rules.is_empty() {
+            return;
+        }
+        let addresses = format!("SELECT id FROM addresses WHERE {}", rules.join(" AND "));
+        let rule = match table {
+            "a" => format!(" AND a.id IN ({addresses})"),
+            table => {
+                format!(" AND {table}.output IN (SELECT id FROM outputs WHERE address IN ({addresses}))")
+            }
+        };
+        self.sql.push_str(&rule);
+    }
+
+    fn of_transaction(&mut self, table: &str, filter: &Filter) {
+        if let Some(txid) = &filter.txid {
+            let txs = "SELECT id FROM txs WHERE chain IN (SELECT id FROM chains) AND txid = ?";
+            let rule = format!(" AND {table}.output IN (SELECT id FROM outputs WHERE tx IN ({txs}))");
+            self.sql.push_str(&rule);
+            self.values.push(Value::from(txid.0.to_vec()));
+        }
+    }
+
     fn page(mut self, order: &str, page: Page) -> (String, Vec<Value>) {
         self.sql.push_str(&format!(" ORDER BY {order} LIMIT ?"));
         self.values.push(Value::from(page.limit));
@@ -229,7 +286,7 @@ impl Query {
 
 const CREDIT_SELECT: &str = "SELECT c.rowid, c.id, c.chain, c.txid, c.vout, m.slug, a.reference, \
      a.script, s.caip, s.symbol, s.decimals, c.amount, j.sequence, j.kind, j.at, j.block_height, \
-     c.created_at \
+     c.created_at, j.reason \
      FROM credits c JOIN merchants m ON m.id = c.merchant JOIN assets s ON s.id = c.asset \
      JOIN outputs o ON o.id = c.output JOIN addresses a ON a.id = o.address \
      JOIN journal j ON j.credit = c.id \
@@ -275,6 +332,7 @@ fn credit_row(row: &rusqlite::Row<'_>) -> Result<CreditRow, StoreError> {
         last_at: row.get(14)?,
         block_height: uint(row.get(15)?)?,
         created_at: row.get(16)?,
+        last_reason: row.get(17)?,
     })
 }
 
@@ -295,6 +353,62 @@ mod tests {
         let mut statement = tx.conn().prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
         let rows = statement.query_map(rusqlite::params_from_iter(values), |row| row.get::<_, String>(3));
         rows.unwrap().map(|line| line.unwrap() + "\n").collect()
+    }
+
+    #[test]
+    fn what_is_looked_for_is_found_by_an_index() {
+        let (_scratch, database) = Scratch::new();
+        let page = Page {
+            after: None,
+            limit: 10,
+        };
+        let filters = [
+            Filter {
+                script: Some(Script(vec![0x51].into())),
+                ..Filter::default()
+            },
+            Filter {
+                reference: Some("order-1".to_owned()),
+                ..Filter::default()
+            },
+            Filter {
+                txid: Some(Txid([1; 32])),
+                ..Filter::default()
+            },
+        ];
+        let assert_indexed = |filter: &Filter, plan: String| {
+            let is_read_whole = plan.lines().any(|step| {
+                let is_scan = step.starts_with("SCAN") && step != "SCAN chains";
+                is_scan && !step.starts_with("SCAN chains USING")
+            });
+            // Walking down the row numbers from the newest one would pass over all others.
+            let is_walk = plan.contains("(rowid<?)") || plan.contains("(rowid>?)");
+            assert!(!is_read_whole && !is_walk, "{filter:?}\n{plan}");
+        };
+        database
+            .read(|tx| {
+                for filter in &filters {
+                    let (sql, values) = tx.deposits_query(filter, page)?;
+                    assert_indexed(filter, plan(tx, &format!("{DEPOSIT_SELECT} {sql}"), values));
+                    for (table, select, order) in [
+                        ("a", ADDRESS_SELECT, "a.id"),
+                        ("c", CREDIT_SELECT, "c.rowid DESC"),
+                    ] {
+                        if table == "a" && filter.txid.is_some() {
+                            continue;
+                        }
+                        let column = order.split(' ').next().unwrap_or_default();
+                        let start = Query {
+                            sql: format!("{select} WHERE {column} > ?"),
+                            values: vec![Value::from(0)],
+                        };
+                        let (sql, values) = tx.narrow(table, filter, start)?.page(order, page);
+                        assert_indexed(filter, plan(tx, &sql, values));
+                    }
+                }
+                Ok(())
+            })
+            .unwrap();
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod balances;
 mod callbacks;
 mod chains;
 mod events;
+mod ids;
 mod lists;
 mod readings;
 mod story;
