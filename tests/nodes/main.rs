@@ -30,4 +30,5 @@ mod reorgs;
 mod replacements;
 mod restarts;
 mod sandbox_conformance;
+mod sandbox_evm_conformance;
 mod shop;

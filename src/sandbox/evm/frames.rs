@@ -124,11 +124,11 @@ impl<'a> Frame<'a> {
     }
 
     fn flatten(&self, place: &Place, path: &mut Vec<usize>, list: &mut Vec<Value>) {
-        let (kind, action, mut result) = self.flat_action();
+        let (kind, action, result) = self.flat_action();
         let mut fields = Map::new();
         if !self.is_success {
+            // A result is there all the same: only this field tells.
             fields.insert("error".to_owned(), json!("Reverted"));
-            result = Value::Null;
         }
         let mut put = |name: &str, value: Value| {
             fields.insert(name.to_owned(), value);
@@ -170,7 +170,7 @@ impl<'a> Frame<'a> {
                     "creationMethod": op_code(self.kind).to_lowercase(),
                     "from": from, "value": value, "init": input, "gas": gas,
                 }),
-                json!({"address": to, "code": "0x00", "gasUsed": used}),
+                json!({"address": to, "code": "0x", "gasUsed": used}),
             ),
             CallKind::SelfDestruct => (
                 "suicide",
