@@ -29,7 +29,7 @@ use crate::store::report::{self, Filter, Listed};
 use crate::store::{AddressKind, StoreError};
 use anyhow::Context as _;
 use args::{Chain, ChainArg, Cli, Command, Deposits, Listing, Page, Watch};
-use callback_args::{CallbackRetry, Callbacks, Endpoints};
+use callback_args::{CallbackFilter, CallbackRetry, Callbacks, Endpoints};
 use clap::{CommandFactory as _, Parser as _};
 use import::Import;
 use out::Out;
@@ -230,7 +230,15 @@ fn endpoint(out: &mut Out, config: &Config, command: &Endpoints) -> anyhow::Resu
 
 fn callbacks(out: &mut Out, config: &Config, command: &Callbacks) -> anyhow::Result<Outcome> {
     match command {
-        Callbacks::List(args) => callbacks::list(out, config, args),
+        Callbacks::List(args) => {
+            let endpoint = args.endpoint.as_ref().map(|id| ids::whole_in(config, id));
+            let args = CallbackFilter {
+                endpoint: endpoint.transpose()?,
+                state: args.state,
+                page: args.page.clone(),
+            };
+            callbacks::list(out, config, &args)
+        }
         Callbacks::Show { event } => callbacks::show(out, config, &ids::whole_in(config, event)?),
         Callbacks::Retry(args) => {
             let whole = |id: &Option<String>| id.as_ref().map(|id| ids::whole_in(config, id)).transpose();

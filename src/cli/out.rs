@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use clap::error::ContextValue;
 use serde::Serialize;
 use serde::ser::SerializeMap as _;
-use std::io::{ErrorKind, Write as _};
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
 
 /// Where answers go.
 pub(super) struct Out {
@@ -64,8 +64,12 @@ impl Out {
         if table.is_empty() {
             self.line(empty)?;
         } else {
+            let text = match std::io::stdout().is_terminal() {
+                true => table.shortened().to_text(),
+                false => table.to_text(),
+            };
             self.stdout
-                .write_all(table.to_text().as_bytes())
+                .write_all(text.as_bytes())
                 .context("write the answer")?;
         }
         if let Some(next) = next {

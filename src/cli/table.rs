@@ -70,6 +70,16 @@ impl Table {
         text
     }
 
+    /// The same table with hashes and ids cut to what people tell them apart by: for a terminal, where whole
+    /// ones make every row wrap. An id that is cut is one that commands take.
+    pub(super) fn shortened(&self) -> Table {
+        let shorten = |row: &Vec<String>| row.iter().map(|cell| short(cell)).collect();
+        Table {
+            columns: self.columns.clone(),
+            rows: self.rows.iter().map(shorten).collect(),
+        }
+    }
+
     /// RFC 4180, with or without the line of column names. A cell that a spreadsheet would take for a formula
     /// gets a `'` in front: references are texts of merchants, and the file is opened by somebody else.
     pub(super) fn to_csv(&self, has_heading: bool) -> Result<Vec<u8>, csv::Error> {
@@ -81,6 +91,23 @@ impl Table {
             writer.write_record(row.iter().map(|cell| harmless(cell)))?;
         }
         writer.into_inner().map_err(|error| error.into_error().into())
+    }
+}
+
+/// Digits of an id that are shown: two of a million begin alike once in five hundred ledgers.
+const ID_DIGITS: usize = 12;
+
+fn short(cell: &str) -> String {
+    let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let (hash, rest) = cell.split_at_checked(64).unwrap_or((cell, ""));
+    if hash.len() == 64 && is_hex(hash) && (rest.is_empty() || rest.starts_with(':')) {
+        return format!("{}..{}{rest}", &hash[..8], &hash[56..]);
+    }
+    match cell.split_once('_') {
+        Some((kind @ ("dep" | "cr" | "evt" | "ep"), digits)) if digits.len() == 40 && is_hex(digits) => {
+            format!("{kind}_{}", &digits[..ID_DIGITS])
+        }
+        Some(_) | None => cell.to_owned(),
     }
 }
 
@@ -132,6 +159,24 @@ mod tests {
         ]
         .join("\n");
         assert_eq!(table().to_text(), expected);
+    }
+
+    #[test]
+    fn a_terminal_is_shown_short_hashes_and_ids_that_commands_take() {
+        let hash = format!("{}{}", "0123456789abcdef".repeat(3), "fedcba9876543210");
+        for (cell, expected) in [
+            (hash.clone(), "01234567..76543210"),
+            (format!("{hash}:17"), "01234567..76543210:17"),
+            (format!("{hash}0"), &format!("{hash}0")),
+            (format!("dep_{}", &hash[..40]), "dep_0123456789ab"),
+            (format!("cr_{}", &hash[..40]), "cr_0123456789ab"),
+            (format!("shop_{}", &hash[..40]), &format!("shop_{}", &hash[..40])),
+            ("é_1".to_owned(), "é_1"),
+        ] {
+            let mut table = Table::new(&[("payment", Align::Left)]);
+            table.row(vec![cell]);
+            assert_eq!(table.shortened().rows[0][0], expected);
+        }
     }
 
     #[test]
