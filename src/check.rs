@@ -7,7 +7,7 @@ pub mod running;
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::clock::Clock;
-use crate::config::{BitcoinChain, Config, SecretError, Start};
+use crate::config::{BitcoinChain, Config, RpcAuth, SecretError, Start, read_secret_text};
 use crate::egress::{GuardedDial, HttpDial, SystemResolver};
 use crate::rules::HeldHeader;
 use crate::store::{Database, OpenMode, StoreError};
@@ -279,6 +279,25 @@ async fn chain_lines(chain: &BitcoinChain, cursor: Option<&HeldHeader>, clock: C
     lines
 }
 
+/// What to do about a node that gives no answer.
+fn node_step(chain: &BitcoinChain) -> String {
+    if let RpcAuth::Cookie(file) = &chain.auth
+        && let Ok(path) = file.path()
+        && read_secret_text(&path).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    {
+        return format!(
+            "rpccookieperms=group in bitcoin.conf, and this account into the cookie's group, which \
+             `sudo stat -c %G {}` names: `sudo usermod -aG GROUP creditd` (docs/operations.md, \
+             The login at the node)",
+            path.display()
+        );
+    }
+    format!(
+        "start the node, or correct `rpc_url` ({}) and the login in the config",
+        chain.rpc_url
+    )
+}
+
 async fn node_lines(
     chain: &BitcoinChain,
     source: &BitcoinSource<HttpDial>,
@@ -294,11 +313,7 @@ async fn node_lines(
             return vec![line("network", Verdict::Bad, error.to_string(), next)];
         }
         Err(error) => {
-            let next = format!(
-                "start the node, or correct `rpc_url` ({}) and the login in the config",
-                chain.rpc_url
-            );
-            return vec![line("node", Verdict::Bad, error_line(&error), next)];
+            return vec![line("node", Verdict::Bad, error_line(&error), node_step(chain))];
         }
     };
     let mut lines = vec![

@@ -218,8 +218,9 @@ pub(super) fn accept_reorg(out: &mut Out, config: &Config, args: &AcceptReorg) -
         Some(_) | None => String::new(),
     };
     let text = format!(
-        "take {} back to block {fork} ({hash}){instead} once the node is on it: {} then out of a block, \
-         {credited} of them credited and reversed unless the new branch holds them",
+        "take {} back to block {fork} ({hash}){instead} once the node is on it (its `getblockhash {fork}` \
+         must say the same): {} then out of a block, {credited} of them credited and reversed unless the new \
+         branch holds them",
         chain.alias,
         counted(shown.len() as u64, "deposit")
     );

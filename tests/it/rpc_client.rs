@@ -112,6 +112,9 @@ async fn cookie_path_to_a_pipe_a_device_or_a_large_file_is_refused_in_words() {
         let words = words(count(&client)).await;
         let is_told = words.starts_with("cookie file unreadable (") && words.contains(why);
         assert!(is_told, "{}: {words}", path.display());
+        let error = count(&client).await.unwrap_err();
+        let line = creditd::telemetry::error_line(&error.into_source("asking"));
+        assert_eq!(line.matches(why).count(), 1, "said twice: {line}");
     }
     assert_eq!(stub.calls().len(), 0);
 }

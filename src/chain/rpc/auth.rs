@@ -100,10 +100,10 @@ impl Credentials {
 }
 
 fn read_secret(what: &'static str, path: &Path) -> Result<String, RpcError> {
-    let text = read_secret_text(path).map_err(|source| RpcError::SecretFile {
+    let text = read_secret_text(path).map_err(|cause| RpcError::SecretFile {
         what,
         path: path.to_owned(),
-        source,
+        cause,
     })?;
     Ok(text.trim_end().to_owned())
 }

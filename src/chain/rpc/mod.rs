@@ -39,14 +39,14 @@ pub enum RpcError {
     #[error(transparent)]
     Dial(#[from] DialError),
     /// The file with the secret cannot be read.
-    #[error("{what} file {}: {}", secret_fault(source), path.display())]
+    #[error("{what} file {}: {}", secret_fault(cause), path.display())]
     SecretFile {
         /// `cookie` or `password`.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
+        /// Why not; in the text and not below it, where it would be said once more.
+        cause: std::io::Error,
     },
     /// HTTP 401, also with the secret as the file has it now.
     #[error("unauthorized ({origin})")]
@@ -140,10 +140,11 @@ impl RpcError {
                 Some(cause)
             }
             RpcError::Dial(DialError::BadUrl(source)) => Some(source.into()),
-            RpcError::SecretFile { source, .. } => Some(source.into()),
             RpcError::Dial(
                 DialError::TimedOut { .. } | DialError::TooLarge { .. } | DialError::Blocked { .. },
             )
+            // The cause stands in its words already.
+            | RpcError::SecretFile { .. }
             | RpcError::Unauthorized { .. }
             | RpcError::Forbidden
             | RpcError::WarmingUp(_)
