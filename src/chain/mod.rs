@@ -3,6 +3,7 @@
 //! [`crate::rules`].
 
 pub mod bitcoin;
+pub mod evm;
 pub mod rpc;
 
 use crate::index::Index;

@@ -9,6 +9,7 @@ pub mod fork;
 pub mod ids;
 pub mod invariants;
 pub mod policy;
+pub mod position;
 pub mod retry;
 pub mod state;
 

@@ -1,0 +1,6 @@
+//! A chain of Ethereum's kind through its nodes' JSON-RPC: what is needed of their answers, and nothing more.
+
+pub mod answers;
+pub mod fields;
+pub mod trace;
+pub mod transfer;
