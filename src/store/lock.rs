@@ -25,7 +25,7 @@ pub enum Runner {
     Daemon {
         /// Its process.
         pid: Option<u32>,
-        /// What it has left with [`note`]; empty when it has not yet.
+        /// What it has left with `note`; empty when it has not yet.
         note: String,
     },
     /// The lock file cannot be read.
