@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::common::daemon::{Daemon, Setup};
 use crate::common::receiver::{Receiver, Tripwire, answer, answer_with};
+use crate::common::wait::{PATIENCE, wait_until};
 
 /// A config whose node does not answer: callbacks do not wait for one.
 fn setup(ranges: &str) -> Setup {
@@ -21,6 +22,13 @@ fn add(daemon: &Daemon, url: &str) -> String {
         .or(added["endpoint"]["id"].as_str())
         .unwrap()
         .to_owned()
+}
+
+/// A command that reads a database at rest is told to come again when a daemon opens it meanwhile.
+fn wait_ready(daemon: &Daemon) {
+    wait_until("the daemon is ready", PATIENCE, || {
+        daemon.log().contains("creditd is ready").then_some(())
+    });
 }
 
 /// What came of a test event: the status, and the words for what went wrong.
@@ -86,6 +94,7 @@ fn c39_the_daemon_follows_no_redirect_to_the_inside() {
     let mut daemon = Daemon::prepare(&setup("[\"127.0.0.2/32\"]"));
     let id = add(&daemon, &format!("http://{}/", receiver.address));
     daemon.start_again();
+    wait_ready(&daemon);
     let (status, _) = try_endpoint(&daemon, &id);
     assert_eq!((status, receiver.heard().len()), (json!(307), 1));
     assert_eq!(inside.connections(), 0);
@@ -99,6 +108,7 @@ fn c39_an_address_is_judged_anew_when_it_is_dialled() {
     let id = add(&daemon, &format!("http://{}/", receiver.address));
     daemon.write_config(&setup("[\"10.0.0.0/8\"]"));
     daemon.start_again();
+    wait_ready(&daemon);
     let (status, words) = try_endpoint(&daemon, &id);
     assert_eq!(status, Value::Null);
     assert!(
