@@ -15,6 +15,7 @@ mod support;
 use std::path::Path;
 use std::time::Duration;
 
+use bitcoincore_rpc::RpcApi as _;
 use bitcoincore_rpc::bitcoin::Block;
 use bitcoincore_rpc::bitcoin::consensus::encode::deserialize;
 use common::node::RegtestNode;
@@ -59,17 +60,32 @@ fn main() {
         .collect();
     let mut rest = Compared::default();
     let mut rpc = Compared::default();
+    let mut stock = Vec::new();
     for _ in 0..ROUNDS {
         rest.bare.push(timed(|| read_rest(&node, &hashes, &index)).0);
         rest.unpaid.push(follow(&node, &unpaid, true, 0));
         rest.paid.push(follow(&node, &template, true, PLAN.paid));
         rpc.bare.push(timed(|| read_hex(&node, &hashes)).0);
+        stock.push(timed(|| read_hex_by_library(&node, &hashes)).0);
         rpc.unpaid.push(follow(&node, &unpaid, false, 0));
         rpc.paid.push(follow(&node, &template, false, PLAN.paid));
     }
     let mut table = Table::new("blocks/s");
-    rest.add_to(&mut table, "REST", "fetch, decode, match");
-    rpc.add_to(&mut table, "RPC", "fetch hex, throw away");
+    rest.add_to(
+        &mut table,
+        "REST, a bare socket: fetch, decode, match",
+        "REST",
+        Target::AtLeast(0.8),
+    );
+    rpc.add_to(
+        &mut table,
+        "RPC, a bare socket: fetch hex, throw away",
+        "RPC",
+        Target::None,
+    );
+    rpc.bare = stock;
+    let library = "RPC, bitcoincore-rpc: fetch hex, throw away";
+    rpc.add_to(&mut table, library, "RPC", Target::AtLeast(0.8));
     table.print(&format!(
         "catch-up: {} blocks of {} transactions, {} watched addresses, best of {ROUNDS}",
         PLAN.blocks, PLAN.txs, PLAN.watched
@@ -87,14 +103,14 @@ struct Compared {
 }
 
 impl Compared {
-    fn add_to(&self, table: &mut Table, way: &str, least: &str) {
+    fn add_to(&self, table: &mut Table, least: &str, way: &str, target: Target) {
         let figure = |span| format!("{:.1}", per_second(PLAN.blocks, span));
         let bare = best(&self.bare);
-        table.figure(&format!("{way}, one after the other: {least}"), figure(bare));
+        table.figure(least, figure(bare));
         let mut compare = |what: &str, spans: &[Duration]| {
             let ours = best(spans);
             let what = format!("{way}, creditd, {what}");
-            table.ratio(&what, figure(ours), quotient(bare, ours), Target::AtLeast(0.8));
+            table.ratio(&what, figure(ours), quotient(bare, ours), target);
         };
         compare("none of them paid", &self.unpaid);
         compare(&format!("{} payments a block credited", PLAN.paid), &self.paid);
@@ -130,6 +146,16 @@ fn read_hex(node: &RegtestNode, hashes: &[String]) {
         let question = format!(r#"{{"id":1,"method":"getblock","params":["{hash}",0]}}"#);
         let answer: Answer = serde_json::from_slice(wire.post(&question)).unwrap();
         bytes += answer.result.len();
+    }
+    assert!(bytes > hashes.len() * PLAN.txs as usize * 200);
+}
+
+/// The same with the library that everybody uses.
+fn read_hex_by_library(node: &RegtestNode, hashes: &[String]) {
+    let client = node.rpc();
+    let mut bytes = 0;
+    for hash in hashes {
+        bytes += client.get_block_hex(&hash.parse().unwrap()).unwrap().len();
     }
     assert!(bytes > hashes.len() * PLAN.txs as usize * 200);
 }

@@ -199,6 +199,12 @@ impl<'de> Deserialize<'de> for WorkText {
     }
 }
 
+impl From<Vec<u8>> for HexBytes {
+    fn from(bytes: Vec<u8>) -> HexBytes {
+        HexBytes(bytes)
+    }
+}
+
 impl<'de> Deserialize<'de> for HexBytes {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<HexBytes, D::Error> {
         from.deserialize_str(Text("bytes in hex", |text: &str| {

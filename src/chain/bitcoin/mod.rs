@@ -122,7 +122,7 @@ impl<D: Dial> BitcoinSource<D> {
         let params = json!([hash.to_string(), 0]);
         let answer = self
             .rpc
-            .call::<HexBytes>("getblock", params, self.block_limits())
+            .call_hex::<HexBytes>("getblock", params, self.block_limits())
             .await;
         let HexBytes(bytes) = answer.map_err(|error| block_error(error, hash))?;
         if has_rest_failed {

@@ -74,6 +74,26 @@ pub(super) fn whole<T: DeserializeOwned>(reply: &HttpReply, id: u64) -> Option<T
     (whole.id == id && whole.error.is_none()).then_some(whole.result)
 }
 
+/// The long hex text that is the result in the reply to question `id`, decoded without reading it as JSON
+/// before: a block is megabytes of digits. What stands before and after it is read as JSON like any answer.
+/// `None` where anything is odd or short, for [`whole`] and [`single`].
+pub(super) fn long_hex(reply: &HttpReply, id: u64) -> Option<Vec<u8>> {
+    /// No answer has more before or after its result.
+    const AROUND: usize = 128;
+    const KEY: &[u8] = b"\"result\":\"";
+    let body: &[u8] = &reply.body;
+    let (head, tail) = (body.get(..AROUND)?, body.len().checked_sub(AROUND)?);
+    let begins = head.windows(KEY.len()).position(|window| window == KEY)? + KEY.len();
+    let ends = tail + body[tail..].iter().position(|byte| *byte == b'"')?;
+    let digits = body.get(begins..ends)?;
+    let around = [&body[..begins], &body[ends..]].concat();
+    let whole: Whole<String> = serde_json::from_slice(&around).ok()?;
+    if whole.id != id || whole.error.is_some() || !whole.result.is_empty() {
+        return None;
+    }
+    const_hex::decode(digits).ok()
+}
+
 /// The result in the reply to question `id`.
 pub(super) fn single(reply: &HttpReply, id: u64) -> Result<&RawValue, RpcError> {
     let answer: Answer<'_> = parse(reply)?;
@@ -153,5 +173,47 @@ pub(super) fn shorten(text: &str) -> String {
     match line.char_indices().nth(200) {
         Some((end, _)) => format!("{}...", &line[..end]),
         None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(body: String) -> HttpReply {
+        HttpReply {
+            status: 200,
+            retry_after_secs: None,
+            body: body.into(),
+        }
+    }
+
+    /// Both dialects of JSON-RPC, with and without spaces, and what is no answer to the question.
+    #[test]
+    fn long_hex_is_what_reading_it_as_json_gives() {
+        let hex = "0a1B".repeat(100);
+        let bytes = Some([0x0a, 0x1b].repeat(100));
+        let answer = |result: &str, rest: &str| reply(format!("{{\"result\":\"{result}\",{rest}}}\n"));
+        assert_eq!(long_hex(&answer(&hex, "\"error\":null,\"id\":7"), 7), bytes);
+        let second = format!("{{\"jsonrpc\":\"2.0\",\"result\":\"{hex}\",\"id\":7}}");
+        assert_eq!(long_hex(&reply(second), 7), bytes);
+        for (result, rest) in [
+            (hex.as_str(), "\"error\":null,\"id\":8"),
+            (&hex, "\"error\":{\"code\":-1,\"message\":\"x\"},\"id\":7"),
+            (&hex, "\"error\":null"),
+            (&hex, "\"error\":null,\"id\":7,\"result\":\"00\""),
+            (&hex[1..], "\"error\":null,\"id\":7"),
+            (&format!("{hex}\\n"), "\"error\":null,\"id\":7"),
+            (
+                &format!("{hex}\",\"id\":7,\"more\":\"{hex}"),
+                "\"error\":null,\"id\":7",
+            ),
+            (&hex[..20], "\"error\":null,\"id\":7"),
+            ("", "\"error\":null,\"id\":7"),
+        ] {
+            assert_eq!(long_hex(&answer(result, rest), 7), None, "{result} {rest}");
+        }
+        assert_eq!(long_hex(&reply(hex), 7), None);
+        assert_eq!(long_hex(&reply(String::new()), 7), None);
     }
 }

@@ -213,10 +213,38 @@ impl<D: Dial> RpcClient<D> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let question = envelope::question(method, &params, id).to_string();
         let reply = self.post(question, limits).await?;
-        if let Some(result) = envelope::whole(&reply, id) {
+        self.read(method, id, &reply)
+    }
+
+    /// The same for a result that is a long hex text, such as a block's.
+    ///
+    /// # Errors
+    /// [`RpcError`].
+    pub async fn call_hex<T: DeserializeOwned + From<Vec<u8>>>(
+        &self,
+        method: &'static str,
+        params: Value,
+        limits: Limits,
+    ) -> Result<T, RpcError> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let question = envelope::question(method, &params, id).to_string();
+        let reply = self.post(question, limits).await?;
+        match envelope::long_hex(&reply, id) {
+            Some(bytes) => Ok(bytes.into()),
+            None => self.read(method, id, &reply),
+        }
+    }
+
+    fn read<T: DeserializeOwned>(
+        &self,
+        method: &'static str,
+        id: u64,
+        reply: &HttpReply,
+    ) -> Result<T, RpcError> {
+        if let Some(result) = envelope::whole(reply, id) {
             return Ok(result);
         }
-        let answer = self.drop_connection_if_broken(envelope::single(&reply, id));
+        let answer = self.drop_connection_if_broken(envelope::single(reply, id));
         answer
             .and_then(|result| self.decode(method, result))
             .map_err(|error| keep_secret(error, self.credentials.are_in(&reply.body)))
