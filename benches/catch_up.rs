@@ -71,21 +71,11 @@ fn main() {
         rpc.paid.push(follow(&node, &template, false, PLAN.paid));
     }
     let mut table = Table::new("blocks/s");
-    rest.add_to(
-        &mut table,
-        "REST, a bare socket: fetch, decode, match",
-        "REST",
-        Target::AtLeast(0.8),
-    );
-    rpc.add_to(
-        &mut table,
-        "RPC, a bare socket: fetch hex, throw away",
-        "RPC",
-        Target::None,
-    );
+    rest.add_to(&mut table, "REST, a bare socket: fetch, decode, match", "REST");
+    rpc.add_to(&mut table, "RPC, a bare socket: fetch hex, throw away", "RPC");
     rpc.bare = stock;
     let library = "RPC, bitcoincore-rpc: fetch hex, throw away";
-    rpc.add_to(&mut table, library, "RPC", Target::AtLeast(0.8));
+    rpc.add_to(&mut table, library, "RPC");
     table.print(&format!(
         "catch-up: {} blocks of {} transactions, {} watched addresses, best of {ROUNDS}",
         PLAN.blocks, PLAN.txs, PLAN.watched
@@ -103,14 +93,14 @@ struct Compared {
 }
 
 impl Compared {
-    fn add_to(&self, table: &mut Table, least: &str, way: &str, target: Target) {
+    fn add_to(&self, table: &mut Table, least: &str, way: &str) {
         let figure = |span| format!("{:.1}", per_second(PLAN.blocks, span));
         let bare = best(&self.bare);
         table.figure(least, figure(bare));
         let mut compare = |what: &str, spans: &[Duration]| {
             let ours = best(spans);
             let what = format!("{way}, creditd, {what}");
-            table.ratio(&what, figure(ours), quotient(bare, ours), target);
+            table.ratio(&what, figure(ours), quotient(bare, ours), Target::AtLeast(0.8));
         };
         compare("none of them paid", &self.unpaid);
         compare(&format!("{} payments a block credited", PLAN.paid), &self.paid);

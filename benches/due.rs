@@ -50,15 +50,15 @@ const TABLES: [&str; 10] = [
 fn main() {
     let mut table = Table::new("ms");
     // Deposits of an earlier block become due.
-    measure(&mut table, "due at an empty block", 6, Target::AtMost(3.0));
+    measure(&mut table, "due at an empty block", 6);
     // The block itself holds them, and one confirmation is enough.
-    measure(&mut table, "paid and due in one block", 1, Target::None);
+    measure(&mut table, "paid and due in one block", 1);
     table.print(&format!(
         "one block with {DEPOSITS} due deposits, best of {ROUNDS}"
     ));
 }
 
-fn measure(table: &mut Table, what: &str, confirmations: u32, target: Target) {
+fn measure(table: &mut Table, what: &str, confirmations: u32) {
     let folder = tempfile::tempdir().unwrap();
     let before = folder.path().join("before.db");
     let (step, terms) = prepare(&before, confirmations);
@@ -93,7 +93,7 @@ fn measure(table: &mut Table, what: &str, confirmations: u32, target: Target) {
         &format!("{what}: creditd, by that"),
         figure(ours),
         quotient(ours, keys),
-        target,
+        Target::AtMost(3.0),
     );
     for (with, span) in [
         ("our other indexes too", indexes),

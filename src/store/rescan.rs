@@ -233,8 +233,8 @@ impl WriteTx<'_> {
         credit_ceiling: Option<u64>,
         terms: &Terms,
     ) -> Result<Rescanned, StoreError> {
-        let running = self.running_rescans(chain)?.into_iter();
-        let now = running.into_iter().find(|rescan| rescan.id == was.id);
+        let mut running = self.running_rescans(chain)?.into_iter();
+        let now = running.find(|rescan| rescan.id == was.id);
         let tip = self.chain_by_key(chain)?.cursor;
         let (Some(rescan), Some(tip)) = (now, tip) else {
             return Ok(Rescanned::Done);
@@ -257,9 +257,6 @@ impl WriteTx<'_> {
             let is_linked = last.is_none_or(|last| last == block.header.parent);
             if !is_linked || held.is_some_and(|held| held.header.hash != block.header.hash) {
                 self.step_back(chain, rescan.applied_to)?;
-                // Also what this very slice has staged, which the row does not know of yet.
-                self.conn()
-                    .execute("DELETE FROM rescan_blocks WHERE rescan = ?1", [rescan.id])?;
                 return Ok(Rescanned::SteppedBack);
             }
             self.stage(&rescan, height, block)?;
@@ -294,8 +291,11 @@ impl WriteTx<'_> {
         let height = int(height)?;
         self.conn()
             .prepare_cached(
+                // A slice that is being written has staged blocks which its row does not know of yet.
                 "DELETE FROM rescan_blocks WHERE rescan IN \
-                 (SELECT id FROM rescans WHERE chain = ?1 AND state = 'running' AND next_height > ?2)",
+                 (SELECT r.id FROM rescans r WHERE r.chain = ?1 AND r.state = 'running' \
+                  AND (r.next_height > ?2 OR EXISTS \
+                  (SELECT 1 FROM rescan_blocks b WHERE b.rescan = r.id AND b.height >= ?2)))",
             )?
             .execute(params![chain.0, height])?;
         self.conn()

@@ -122,7 +122,7 @@ fn a_crash_at_any_await_changes_nothing() {
         let expected = told_once().await;
         let mut crashes = 0;
         for crashing in 0..CHAPTERS {
-            for times in (0..).step_by(1 + crashing % 2) {
+            for times in 0.. {
                 let mut rig = rig().await;
                 let mut is_crashed = false;
                 for chapter in 0..CHAPTERS {
@@ -140,7 +140,7 @@ fn a_crash_at_any_await_changes_nothing() {
                 }
             }
         }
-        assert!(crashes > 30, "{crashes}");
+        assert!(crashes > 40, "{crashes}");
     });
 }
 

@@ -3,7 +3,7 @@
 //! so a transaction of a type that nobody has met yet, or a field that a proxy has dropped, is no reason to
 //! fail a block. Shapes: <https://github.com/ethereum/execution-apis>.
 
-use super::fields::{Account, BloomBits, Data, Field, Word, list};
+use super::fields::{Account, BloomBits, Data, Field, Word};
 use crate::rules::{Amount, BlockHash, Txid};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
@@ -27,7 +27,6 @@ pub struct BlockFields {
     #[serde(rename = "logsBloom")]
     pub bloom: Field<BloomBits>,
     /// In the order of the block, whole or by their hashes, as was asked; `None` when the answer has none.
-    #[serde(deserialize_with = "list")]
     pub transactions: Option<Vec<Listed>>,
 }
 
@@ -93,7 +92,6 @@ pub struct ReceiptFields {
     /// What a creation made.
     pub contract_address: Field<Account>,
     /// In their order in the receipt; `None` when the answer has none.
-    #[serde(deserialize_with = "list")]
     pub logs: Option<Vec<LogFields>>,
 }
 
@@ -112,7 +110,6 @@ pub struct LogFields {
     /// The contract that wrote it.
     pub address: Field<Account>,
     /// Up to four words; `None` when the answer has none.
-    #[serde(deserialize_with = "list")]
     pub topics: Option<Vec<Field<Word>>>,
     /// What is not indexed.
     pub data: Field<Data>,

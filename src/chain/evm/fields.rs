@@ -4,8 +4,8 @@
 //! <https://ethereum.org/developers/docs/apis/json-rpc/#conventions>.
 
 use crate::rules::{Amount, BlockHash, Txid};
+use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, de};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -206,15 +206,6 @@ fn odd<T>(text: String) -> Field<T> {
 /// Enough of a text to recognise it.
 fn start(text: &str) -> String {
     text.chars().take(80).collect()
-}
-
-/// A list whose absence and whose other forms are told apart from an empty one.
-pub(super) fn list<'de, D, T>(from: D) -> Result<Option<Vec<T>>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: de::Deserialize<'de>,
-{
-    Option::<Vec<T>>::deserialize(from)
 }
 
 #[cfg(test)]

@@ -188,13 +188,16 @@ mod tests {
         }
     }
 
-    /// Both dialects of JSON-RPC, with and without spaces, and what is no answer to the question.
+    /// Both dialects of JSON-RPC; another form, and what is no answer to the question, is left to the others.
     #[test]
     fn long_hex_is_what_reading_it_as_json_gives() {
         let hex = "0a1B".repeat(100);
         let bytes = Some([0x0a, 0x1b].repeat(100));
         let answer = |result: &str, rest: &str| reply(format!("{{\"result\":\"{result}\",{rest}}}\n"));
         assert_eq!(long_hex(&answer(&hex, "\"error\":null,\"id\":7"), 7), bytes);
+        let spaced = reply(format!("{{\"result\": \"{hex}\", \"error\": null, \"id\": 7}}"));
+        assert_eq!(long_hex(&spaced, 7), None);
+        assert_eq!(whole::<String>(&spaced, 7).as_ref(), Some(&hex));
         let second = format!("{{\"jsonrpc\":\"2.0\",\"result\":\"{hex}\",\"id\":7}}");
         assert_eq!(long_hex(&reply(second), 7), bytes);
         for (result, rest) in [

@@ -210,9 +210,7 @@ impl<D: Dial> RpcClient<D> {
         params: Value,
         limits: Limits,
     ) -> Result<T, RpcError> {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let question = envelope::question(method, &params, id).to_string();
-        let reply = self.post(question, limits).await?;
+        let (id, reply) = self.ask(method, &params, limits).await?;
         self.read(method, id, &reply)
     }
 
@@ -226,13 +224,18 @@ impl<D: Dial> RpcClient<D> {
         params: Value,
         limits: Limits,
     ) -> Result<T, RpcError> {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let question = envelope::question(method, &params, id).to_string();
-        let reply = self.post(question, limits).await?;
+        let (id, reply) = self.ask(method, &params, limits).await?;
         match envelope::long_hex(&reply, id) {
             Some(bytes) => Ok(bytes.into()),
             None => self.read(method, id, &reply),
         }
+    }
+
+    /// The reply to one question, and the question's id.
+    async fn ask(&self, method: &str, params: &Value, limits: Limits) -> Result<(u64, HttpReply), RpcError> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let question = envelope::question(method, params, id).to_string();
+        Ok((id, self.post(question, limits).await?))
     }
 
     fn read<T: DeserializeOwned>(
