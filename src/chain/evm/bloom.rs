@@ -124,8 +124,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_bloom_never_denies_what_is_there(logs in prop::collection::vec((0..9_u8, 0..9_u8), 0..9)) {
-            let logs: Vec<LogFields> =
-                logs.iter().map(|(contract, topic)| log(*contract, &[TRANSFER, Word([*topic; 32])])).collect();
+            let made = |(contract, topic): &(u8, u8)| log(*contract, &[TRANSFER, Word([*topic; 32])]);
+            let logs: Vec<LogFields> = logs.iter().map(made).collect();
             let bloom = of_logs(&logs);
             for log in &logs {
                 let contract = log.address.get().unwrap();
