@@ -68,6 +68,14 @@ pub fn head(status: u16, content_type: &str, content_length: Option<u64>) -> Str
     format!("HTTP/1.1 {status} Status\r\nContent-Type: {content_type}\r\n{length}\r\n\r\n")
 }
 
+/// A whole response without a body that tells the client when to come again, if it does.
+pub fn refuse(to: &mut TcpStream, status: u16, retry_after: Option<&str>) -> io::Result<()> {
+    let retry_after = retry_after.map(|when| format!("Retry-After: {when}\r\n"));
+    let head = head(status, "text/plain", Some(0));
+    let (start, end) = head.split_at(head.len() - 2);
+    write!(to, "{start}{}{end}", retry_after.unwrap_or_default())
+}
+
 /// A whole, well-behaved response.
 pub fn respond(to: &mut TcpStream, status: u16, content_type: &str, body: &[u8]) -> io::Result<()> {
     let mut answer = head(status, content_type, Some(body.len() as u64)).into_bytes();

@@ -2,18 +2,17 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, BufReader, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::http::{self, Request};
 use super::node::RegtestNode;
-use super::wait::{PATIENCE, pause, wait_until};
+use super::server::Server;
+use super::wait::pause;
 
 const JSON: &str = "application/json";
 
@@ -22,6 +21,17 @@ const JSON: &str = "application/json";
 pub struct Call {
     pub method: String,
     pub params: Vec<Value>,
+}
+
+impl Call {
+    /// What a question of JSON-RPC asks.
+    pub fn of(question: &Value) -> Self {
+        let params = question["params"].as_array().cloned().unwrap_or_default();
+        Self {
+            method: question["method"].as_str().unwrap_or_default().to_owned(),
+            params,
+        }
+    }
 }
 
 /// How one call is answered.
@@ -84,8 +94,6 @@ impl Script {
 struct Shared {
     script: Mutex<Script>,
     behind: Option<Behind>,
-    connections: Mutex<Vec<TcpStream>>,
-    is_closing: AtomicBool,
 }
 
 struct Behind {
@@ -97,8 +105,7 @@ struct Behind {
 pub struct StubNode {
     shared: Arc<Shared>,
     dir: TempDir,
-    port: u16,
-    acceptor: Option<JoinHandle<()>>,
+    server: Server,
 }
 
 impl StubNode {
@@ -116,55 +123,25 @@ impl StubNode {
     }
 
     fn launch(behind: Option<Behind>) -> Self {
-        let shared = Shared {
+        let shared = Arc::new(Shared {
             script: Mutex::default(),
             behind,
-            connections: Mutex::default(),
-            is_closing: AtomicBool::new(false),
-        };
+        });
         let dir = tempfile::Builder::new()
             .prefix("creditd-stub-")
             .tempdir()
             .unwrap();
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let mut stub = Self {
-            shared: Arc::new(shared),
-            dir,
-            port,
-            acceptor: None,
+        let server = {
+            let shared = Arc::clone(&shared);
+            Server::start(move |stream| serve(&shared, stream))
         };
+        let stub = Self { shared, dir, server };
         std::fs::write(stub.cookie_file(), "__cookie__:stub").unwrap();
-        stub.accept_from(listener);
         stub
     }
 
-    fn accept_from(&mut self, listener: TcpListener) {
-        let shared = Arc::clone(&self.shared);
-        shared.is_closing.store(false, Ordering::SeqCst);
-        self.acceptor = Some(std::thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
-                if shared.is_closing.load(Ordering::SeqCst) {
-                    return;
-                }
-                shared
-                    .connections
-                    .lock()
-                    .unwrap()
-                    .push(stream.try_clone().unwrap());
-                let shared = Arc::clone(&shared);
-                std::thread::spawn(move || {
-                    // A client that goes away in the middle is part of the play.
-                    let _ = serve(&shared, &stream);
-                    // There is a second handle in `connections`, so that dropping this one closes nothing.
-                    let _ = stream.shutdown(Shutdown::Both);
-                });
-            }
-        }));
-    }
-
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        self.server.url()
     }
 
     pub fn cookie_file(&self) -> PathBuf {
@@ -218,38 +195,21 @@ impl StubNode {
 
     /// Closes the port and every connection: clients are refused.
     pub fn refuse(&mut self) {
-        self.shared.is_closing.store(true, Ordering::SeqCst);
-        // Wakes the acceptor, which then lets go of the port.
-        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
-        if let Some(acceptor) = self.acceptor.take() {
-            acceptor.join().unwrap();
-        }
-        self.cut_connections();
+        self.server.refuse();
     }
 
     /// Ends [`refuse`](Self::refuse), on the same port.
     pub fn accept_again(&mut self) {
-        assert!(self.acceptor.is_none(), "the stub is accepting already");
-        let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, self.port)).ok();
-        let listener = wait_until("the stub's port is free again", PATIENCE, bind);
-        self.accept_from(listener);
+        self.server.accept_again();
     }
 
     /// Closes every open connection; new ones are accepted.
     pub fn cut_connections(&self) {
-        for stream in self.shared.connections.lock().unwrap().drain(..) {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
+        self.server.cut_connections();
     }
 
     fn script(&self) -> MutexGuard<'_, Script> {
         self.shared.script.lock().unwrap()
-    }
-}
-
-impl Drop for StubNode {
-    fn drop(&mut self) {
-        self.refuse();
     }
 }
 
@@ -276,7 +236,7 @@ fn serve(shared: &Shared, stream: &TcpStream) -> io::Result<()> {
         match serde_json::from_slice(&request.body)? {
             Value::Array(calls) => send_batch(shared, &mut stream, &request, &calls)?,
             body => {
-                let reply = shared.script.lock().unwrap().reply(&rpc_call(&body));
+                let reply = shared.script.lock().unwrap().reply(&Call::of(&body));
                 send(shared, &mut stream, &request, &body["id"], reply)?;
             }
         }
@@ -291,14 +251,6 @@ fn rest_call(path: &str) -> Call {
     Call {
         method: method.to_owned(),
         params: vec![json!(rest.trim_start_matches('/'))],
-    }
-}
-
-fn rpc_call(body: &Value) -> Call {
-    let params = body["params"].as_array().cloned().unwrap_or_default();
-    Call {
-        method: body["method"].as_str().unwrap_or_default().to_owned(),
-        params,
     }
 }
 
@@ -318,12 +270,7 @@ fn send(shared: &Shared, to: &mut TcpStream, request: &Request, id: &Value, repl
         }
         Reply::Hang => hang(to),
         Reply::Drip(value) => drip(to, &result(value)),
-        Reply::Cut(value) => {
-            let body = result(value);
-            to.write_all(http::head(200, JSON, Some(body.len() as u64)).as_bytes())?;
-            to.write_all(&body.as_bytes()[..body.len() / 2])?;
-            to.shutdown(Shutdown::Both)
-        }
+        Reply::Cut(value) => cut(to, result(value).as_bytes()),
         Reply::Oversized(bytes) => blanks(to, Some(bytes), bytes),
         Reply::OversizedUnannounced(bytes) => {
             blanks(to, None, bytes)?;
@@ -346,7 +293,7 @@ fn send_batch(shared: &Shared, to: &mut TcpStream, request: &Request, calls: &[V
     let mut answers = Vec::new();
     for call in calls {
         let id = &call["id"];
-        let reply = shared.script.lock().unwrap().reply(&rpc_call(call));
+        let reply = shared.script.lock().unwrap().reply(&Call::of(call));
         answers.push(match (reply, &shared.behind) {
             (Reply::Result(value), _) => envelope(&value, &Value::Null, id),
             (Reply::WrongId(value), _) => envelope(&value, &Value::Null, &json!("somebody else's")),
@@ -395,7 +342,15 @@ fn drip(to: &mut TcpStream, body: &str) -> io::Result<()> {
     Ok(())
 }
 
-fn blanks(to: &mut TcpStream, announced: Option<u64>, bytes: u64) -> io::Result<()> {
+/// Announces all of the body, sends half of it and closes the connection.
+pub(super) fn cut(to: &mut TcpStream, body: &[u8]) -> io::Result<()> {
+    to.write_all(http::head(200, JSON, Some(body.len() as u64)).as_bytes())?;
+    to.write_all(&body[..body.len() / 2])?;
+    to.shutdown(Shutdown::Both)
+}
+
+/// A body of blanks; without a length it ends with the connection.
+pub(super) fn blanks(to: &mut TcpStream, announced: Option<u64>, bytes: u64) -> io::Result<()> {
     to.write_all(http::head(200, JSON, announced).as_bytes())?;
     io::copy(&mut io::repeat(b' ').take(bytes), to).map(|_| ())
 }

@@ -47,6 +47,7 @@ mod cli_watch;
 mod config;
 mod demo;
 mod depths;
+mod evm_proxy;
 mod full_disk;
 mod harness;
 mod lists;
