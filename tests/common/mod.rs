@@ -7,6 +7,7 @@
 pub mod accounts;
 pub mod anvil;
 pub mod asks;
+pub mod bloom;
 pub mod contracts;
 pub mod daemon;
 pub mod evm_proxy;

@@ -1,7 +1,8 @@
 //! The simulated EVM node as whoever asks it over HTTP sees it: the envelope, blocks, receipts and logs here;
-//! accounts, traces, the pool and reorgs beside.
+//! blooms, accounts, traces, the pool and reorgs beside.
 
 mod accounts;
+mod blooms;
 mod reorgs;
 
 use crate::common::http;
@@ -332,25 +333,6 @@ fn evm_tags_stand_where_they_are_put() {
     );
     node.sandbox.set_safe(Mark::At(1_000));
     assert_eq!(at("safe"), "0x65", "no tag is above the tip");
-}
-
-#[test]
-fn evm_bloom_never_denies_a_log() {
-    let node = Node::start();
-    node.sandbox.send(node.pay(5)).unwrap();
-    node.sandbox.mine(1).unwrap();
-    let empty = json!(format!("0x{}", "00".repeat(256)));
-    let full = json!(format!("0x{}", "ff".repeat(256)));
-    assert_eq!(node.block("latest")["logsBloom"], empty);
-    let paid = node.sandbox.send(node.pay_token(5)).unwrap();
-    let hash = node.sandbox.mine(1).unwrap()[0];
-    assert_eq!(node.block("latest")["logsBloom"], full);
-    assert_eq!(node.receipt(paid)["logsBloom"], full);
-    let mut told = [0; 256];
-    told[255] = 0x81;
-    node.sandbox.set_bloom(hash, told).unwrap();
-    let bloom = node.block("latest")["logsBloom"].clone();
-    assert!(bloom.as_str().unwrap().ends_with("0081"));
 }
 
 // ---- receipts and logs ----

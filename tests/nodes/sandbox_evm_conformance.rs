@@ -46,7 +46,6 @@ const OWN: &[&str] = &[
     "baseFeePerGas",
     "maxFeePerGas",
     "maxPriorityFeePerGas",
-    "logsBloom",
     "r",
     "s",
     "v",

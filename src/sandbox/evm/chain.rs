@@ -3,10 +3,11 @@
 
 use super::pool::Pool;
 use super::state::{Endowment, State};
-use super::tx::{Address, Effects, Nonce, Signed, Tx, digest};
+use super::tx::{Address, Effects, Log, Nonce, Signed, Tx, digest};
 use crate::clock::Clock;
 use crate::rules::{BlockHash, Txid};
 use crate::sandbox::SandboxError;
+use ethers_core::abi::ethereum_types::{self, BloomInput};
 use ruint::aliases::U256;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,7 +37,7 @@ pub(super) struct Block {
     pub(super) number: u64,
     pub(super) timestamp: u64,
     pub(super) txs: Vec<Included>,
-    /// Told by hand, or all that is known.
+    /// Told by hand; else it follows from the logs.
     pub(super) bloom: Option<Box<Bloom>>,
     pub(super) state: Arc<State>,
 }
@@ -46,26 +47,30 @@ impl Block {
         self.txs.last().map_or(0, |last| last.gas_used_so_far)
     }
 
-    /// The block's bloom. To set the right bits takes keccak-256, which the sandbox lacks: where there is no
-    /// log there is no bit, which is true, and else every bit is set, which says that anything may be there.
+    /// The block's bloom: as told, or that of its logs.
     pub(super) fn bloom(&self) -> Bloom {
-        let has_logs = self.txs.iter().any(Included::has_logs);
-        self.bloom.as_ref().map_or(bloom_of(has_logs), |bloom| **bloom)
+        match &self.bloom {
+            Some(told) => **told,
+            None => bloom_of(self.txs.iter().flat_map(Included::logs)),
+        }
     }
 }
 
-/// The bloom of something with or without logs: see [`Block::bloom`].
-pub(super) fn bloom_of(has_logs: bool) -> Bloom {
-    if has_logs { [0xff; 256] } else { [0; 256] }
+/// The bloom of logs: their contracts and topics.
+pub(super) fn bloom_of<'l>(logs: impl IntoIterator<Item = &'l Log>) -> Bloom {
+    let mut bloom = ethereum_types::Bloom::zero();
+    for log in logs {
+        bloom.accrue(BloomInput::Raw(&log.address.0));
+        for topic in &log.topics {
+            bloom.accrue(BloomInput::Raw(topic));
+        }
+    }
+    bloom.0
 }
 
 impl Included {
-    pub(super) fn has_logs(&self) -> bool {
-        !self.logs().is_empty()
-    }
-
     /// A failed transaction leaves none, whatever it would have logged.
-    pub(super) fn logs(&self) -> &[super::tx::Log] {
+    pub(super) fn logs(&self) -> &[Log] {
         if self.effects.is_success {
             &self.effects.logs
         } else {

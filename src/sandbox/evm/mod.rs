@@ -246,7 +246,7 @@ impl EvmSandbox {
         self.node.change(|chain| chain.syncs_to = to);
     }
 
-    /// Says what the bloom of a block is, which else is as full or as empty as it can be.
+    /// Says what the bloom of a block is, which else is that of its logs.
     ///
     /// # Errors
     /// [`SandboxError::Unknown`].

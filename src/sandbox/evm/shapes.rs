@@ -177,7 +177,7 @@ pub(super) fn receipt(block: &Block, held: &Included) -> Value {
     put("cumulativeGasUsed", quantity(held.gas_used_so_far));
     put("effectiveGasPrice", quantity(tx.gas_price));
     put("logs", Value::Array(logs(block, held)));
-    put("logsBloom", json!(hex(&bloom_of(held.has_logs()))));
+    put("logsBloom", json!(hex(&bloom_of(held.logs()))));
     tx.odd_receipt.apply(&mut fields);
     Value::Object(fields)
 }

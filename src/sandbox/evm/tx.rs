@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
-/// An account: twenty bytes, printed in lower case. Checksums need keccak-256, which the sandbox lacks.
+/// An account: twenty bytes, printed in lower case, as nodes do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(pub [u8; 20]);
 
