@@ -1,6 +1,10 @@
-//! Bitcoin addresses, text to script and back. Scripts are what is stored and compared; an address is only
-//! how people write one, so every spelling of it becomes the same bytes here and nothing else in creditd
-//! compares addresses.
+//! Addresses, text to script and back: Bitcoin's here, those of EVM chains as [`EvmAddress`]. Scripts are
+//! what is stored and compared; an address is only how people write one, so every spelling of it becomes the
+//! same bytes here and nothing else in creditd compares addresses.
+
+mod evm;
+
+pub use evm::EvmAddress;
 
 use crate::rules::{BlockHash, Script};
 use bitcoincore_rpc::bitcoin::base58;
@@ -116,6 +120,9 @@ pub enum AddressError {
     /// Nothing that we know.
     #[error("not a Bitcoin address")]
     Unknown,
+    /// Nothing that an EVM chain knows.
+    #[error("not an address of an EVM chain: 0x and 40 hex digits")]
+    NotEvm,
 }
 
 impl AddressError {
@@ -125,7 +132,7 @@ impl AddressError {
             AddressError::BadChecksum => "bad_address_checksum",
             AddressError::MixedCase => "mixed_case_address",
             AddressError::WrongNetwork { .. } => "wrong_network",
-            AddressError::Unknown => "unknown_address",
+            AddressError::Unknown | AddressError::NotEvm => "unknown_address",
         }
     }
 }

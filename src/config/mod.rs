@@ -1,10 +1,15 @@
 //! The settings: read once, checked once, trusted afterwards. `default.toml` beside this file is their
 //! documentation; [`Config::load`] finds and reads a file and reports all of its faults together.
 
+mod evm;
 mod read;
 mod secret;
 mod section;
 
+pub use evm::{
+    AssetInfo, EndpointAuth, EndpointUrl, EvmChain, EvmEndpoint, EvmNative, EvmNeeds, EvmTier, EvmToken,
+    InnerSource, TraceMethod,
+};
 pub use secret::{Secret, SecretError, SecretFile, read_secret_text};
 pub use section::Fault;
 
@@ -24,6 +29,9 @@ pub const DEFAULT_TOML: &str = include_str!("default.toml");
 /// Where a config is looked for when no path is given.
 pub const PLACES: [&str; 2] = ["creditd.toml", "/etc/creditd/creditd.toml"];
 
+/// Digits after the point of a bitcoin.
+const BITCOIN_DECIMALS: u8 = 8;
+
 /// All settings, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -39,8 +47,10 @@ pub struct Config {
     pub callbacks: CallbacksConfig,
     /// Where operators look.
     pub ops: OpsConfig,
-    /// The Bitcoin chains, at least one.
+    /// The Bitcoin chains.
     pub bitcoin: Vec<BitcoinChain>,
+    /// The EVM chains. There is at least one chain of either kind.
+    pub evm: Vec<EvmChain>,
     /// Merchants that differ from the defaults.
     pub merchants: Vec<MerchantConfig>,
 }
@@ -120,6 +130,46 @@ pub struct BitcoinChain {
     pub symbol: String,
     /// How deep a payment must be.
     pub policy: Policy,
+}
+
+/// A chain of any kind, as far as they are alike.
+#[derive(Clone, Copy, Debug)]
+pub enum ChainConfig<'c> {
+    /// Of Bitcoin's kind.
+    Bitcoin(&'c BitcoinChain),
+    /// Of Ethereum's.
+    Evm(&'c EvmChain),
+}
+
+impl<'c> ChainConfig<'c> {
+    /// Short name for people.
+    pub fn alias(self) -> &'c str {
+        match self {
+            ChainConfig::Bitcoin(chain) => &chain.alias,
+            ChainConfig::Evm(chain) => &chain.alias,
+        }
+    }
+
+    /// The identity.
+    pub fn chain(self) -> &'c ChainId {
+        match self {
+            ChainConfig::Bitcoin(chain) => &chain.chain,
+            ChainConfig::Evm(chain) => &chain.chain,
+        }
+    }
+
+    /// Everything that can be paid on it.
+    pub fn assets(self) -> Vec<AssetInfo<'c>> {
+        match self {
+            ChainConfig::Bitcoin(chain) => vec![AssetInfo {
+                caip: chain.chain.bitcoin_asset(),
+                symbol: &chain.symbol,
+                decimals: BITCOIN_DECIMALS,
+                contract: None,
+            }],
+            ChainConfig::Evm(chain) => chain.assets(),
+        }
+    }
 }
 
 /// How to log in at a Bitcoin node.
@@ -274,7 +324,18 @@ impl Config {
         Ok(Config { mark, ..config })
     }
 
-    /// The chain of that alias.
+    /// Every chain, those of Bitcoin's kind first.
+    pub fn chains(&self) -> impl Iterator<Item = ChainConfig<'_>> {
+        let bitcoin = self.bitcoin.iter().map(ChainConfig::Bitcoin);
+        bitcoin.chain(self.evm.iter().map(ChainConfig::Evm))
+    }
+
+    /// The chain of that alias, of whatever kind.
+    pub fn find(&self, alias: &str) -> Option<ChainConfig<'_>> {
+        self.chains().find(|chain| chain.alias() == alias)
+    }
+
+    /// The Bitcoin chain of that alias.
     pub fn chain(&self, alias: &str) -> Option<&BitcoinChain> {
         self.bitcoin.iter().find(|chain| chain.alias == alias)
     }

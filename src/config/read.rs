@@ -1,25 +1,25 @@
 //! From the text of a config file to checked settings. Each function reads one table, goes on after a fault,
 //! and gives up its value only at the end, when nothing was wrong anywhere.
 
+mod endpoint;
+mod evm;
+mod process;
+
 use super::section::{Fault, Faults, Section, whole};
 use super::{
-    BitcoinChain, CallbacksConfig, Checkpoint, Config, InternalRule, LogConfig, LogFormat, MerchantConfig,
-    OpsConfig, RpcAuth, SecretFile, Start, is_name,
+    BITCOIN_DECIMALS, BitcoinChain, Checkpoint, Config, EvmChain, InternalRule, MerchantConfig, RpcAuth,
+    SecretFile, Start, is_name,
 };
 use crate::address::Network;
-use crate::egress::{Policy as EgressPolicy, Range};
 use crate::rules::fork::REORG_WINDOW_MAX;
 use crate::rules::policy::{Policy, PolicyError, Tier};
 use crate::rules::{Amount, BlockHash, ChainId};
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 use toml::de::{DeTable, DeValue};
 
 const NAME: &str = "1 to 32 of a-z, 0-9 and -, such as \"shop-1\"";
 const HEIGHT_MAX: u64 = 10_000_000;
-const BITCOIN_DECIMALS: u8 = 8;
-const OPS_LISTEN: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 9333);
 
 /// Reads and checks a whole file.
 pub(super) fn config(file: &Path, text: &str) -> Result<Config, Vec<Fault>> {
@@ -48,19 +48,25 @@ fn root(root: &Section<'_>, file: &Path) -> Option<Config> {
     let database = root.optional("database", "a path", |value| {
         text(value).filter(|path| !path.is_empty())
     });
-    let log = log(root.table("log").as_ref());
-    let callbacks = callbacks(root.table("callbacks").as_ref(), folder);
-    let ops = ops(root.table("ops").as_ref());
-    let sections = root.tables("bitcoin");
-    if sections.as_ref().is_some_and(Vec::is_empty) {
-        root.fault("bitcoin", "missing, allowed: at least one [[bitcoin]]");
+    let log = process::log(root.table("log").as_ref());
+    let callbacks = process::callbacks(root.table("callbacks").as_ref(), folder);
+    let ops = process::ops(root.table("ops").as_ref());
+    let (of_bitcoin, of_evm) = (root.tables("bitcoin"), root.tables("evm"));
+    let is_empty = |sections: &Option<Vec<_>>| sections.as_ref().is_some_and(Vec::is_empty);
+    let has_none = is_empty(&of_bitcoin) && is_empty(&of_evm);
+    if has_none {
+        root.fault("bitcoin", "missing, allowed: at least one [[bitcoin]] or [[evm]]");
     }
-    let sections = sections.unwrap_or_default();
-    let bitcoin: Vec<_> = sections.iter().map(|section| bitcoin(section, folder)).collect();
-    refuse_twins(&sections, &bitcoin);
+    let (of_bitcoin, of_evm) = (of_bitcoin.unwrap_or_default(), of_evm.unwrap_or_default());
+    let bitcoin: Vec<_> = of_bitcoin
+        .iter()
+        .map(|section| bitcoin(section, folder))
+        .collect();
+    let evm: Vec<_> = of_evm.iter().map(|section| evm::evm(section, folder)).collect();
+    refuse_twins(of_bitcoin.iter().zip(&bitcoin), of_evm.iter().zip(&evm));
     let merchants = merchants(&root.tables("merchant").unwrap_or_default());
     root.close();
-    if bitcoin.is_empty() {
+    if has_none {
         return None;
     }
     Some(Config {
@@ -71,103 +77,9 @@ fn root(root: &Section<'_>, file: &Path) -> Option<Config> {
         callbacks,
         ops,
         bitcoin: bitcoin.into_iter().collect::<Option<_>>()?,
+        evm: evm.into_iter().collect::<Option<_>>()?,
         merchants,
     })
-}
-
-fn log(section: Option<&Section<'_>>) -> LogConfig {
-    let format = section.and_then(|log| {
-        log.optional("format", "\"text\" or \"json\"", |value| match text(value)? {
-            "text" => Some(LogFormat::Text),
-            "json" => Some(LogFormat::Json),
-            _ => None,
-        })
-    });
-    let level = section.and_then(|log| {
-        let allowed = "\"error\", \"warn\", \"info\", \"debug\" or \"trace\"";
-        log.optional("level", allowed, |value| match text(value)? {
-            "error" => Some(tracing::Level::ERROR),
-            "warn" => Some(tracing::Level::WARN),
-            "info" => Some(tracing::Level::INFO),
-            "debug" => Some(tracing::Level::DEBUG),
-            "trace" => Some(tracing::Level::TRACE),
-            _ => None,
-        })
-    });
-    if let Some(section) = section {
-        section.close();
-    }
-    LogConfig {
-        format: format.unwrap_or(LogFormat::Text),
-        level: level.unwrap_or(tracing::Level::INFO),
-    }
-}
-
-/// An absent table reads as one without keys.
-fn callbacks(section: Option<&Section<'_>>, folder: &Path) -> CallbacksConfig {
-    let number = |key, range, default| section.map_or(default, |found| found.number(key, range, default));
-    let timeout_secs = number("timeout_secs", 1..=60, 15);
-    let order_patience_secs = number("order_patience_secs", 0..=86_400, 900);
-    let concurrency = number("concurrency", 1..=4_096, 256);
-    let ca_file = section.and_then(|section| {
-        section.optional("ca_file", "a path", |value| {
-            text(value).filter(|path| !path.is_empty())
-        })
-    });
-    let policy = section.map(allow_ranges).unwrap_or_default();
-    if let Some(section) = section {
-        section.close();
-    }
-    CallbacksConfig {
-        policy,
-        ca_file: ca_file.map(|path| folder.join(path)),
-        attempt_timeout: Duration::from_secs(timeout_secs),
-        order_patience: Duration::from_secs(order_patience_secs),
-        concurrency: usize::try_from(concurrency).unwrap_or(usize::MAX),
-    }
-}
-
-fn allow_ranges(section: &Section<'_>) -> EgressPolicy {
-    let allowed = "a list of ranges such as \"10.1.0.0/16\"";
-    let texts = section.optional("allow_ranges", allowed, |value| {
-        let items = value.as_array()?.iter();
-        items.map(|item| text(item.get_ref())).collect::<Option<Vec<_>>>()
-    });
-    let mut ranges = Vec::new();
-    for text in texts.unwrap_or_default() {
-        match Range::parse(text) {
-            Ok(range) => ranges.push(range),
-            Err(error) => section.fault("allow_ranges", format!("{text:?}: {error}")),
-        }
-    }
-    EgressPolicy::new(ranges)
-}
-
-/// What it serves needs no login, so that it leaves this machine only on the operator's word.
-fn ops(section: Option<&Section<'_>>) -> OpsConfig {
-    let usual = Some(SocketAddr::from(OPS_LISTEN));
-    let Some(section) = section else {
-        return OpsConfig { listen: usual };
-    };
-    let allowed = "an address and a port such as \"127.0.0.1:9333\", or \"off\"";
-    let listen = section.optional("listen", allowed, |value| match text(value)? {
-        "off" => Some(None),
-        address => address.parse().ok().map(Some),
-    });
-    let allow_remote = section.optional("allow_remote", "true or false", DeValue::as_bool);
-    let listen = listen.unwrap_or(usual);
-    if let Some(address) = listen
-        && !address.ip().is_loopback()
-        && allow_remote != Some(true)
-    {
-        let text = format!(
-            "{address} can be reached from other machines, allowed: 127.0.0.1 or [::1], or with \
-             allow_remote = true any address"
-        );
-        section.fault("listen", text);
-    }
-    section.close();
-    OpsConfig { listen }
 }
 
 fn bitcoin(section: &Section<'_>, folder: &Path) -> Option<BitcoinChain> {
@@ -177,12 +89,8 @@ fn bitcoin(section: &Section<'_>, folder: &Path) -> Option<BitcoinChain> {
     let instance = instance(section, network);
     let rpc_url = rpc_url(section);
     let auth = auth(section, folder);
-    let start = section.optional("start", "\"tip\" or a height", |value| match text(value) {
-        Some("tip") => Some(Start::Tip),
-        Some(_) => None,
-        None => height(value).map(Start::Height),
-    });
-    let checkpoints = checkpoints(section, network);
+    let start = start(section, height);
+    let checkpoints = checkpoints(section, network, height);
     let poll_ms = section.number("poll_ms", 20..=60_000, 1_000);
     let mempool_ms = section.number("mempool_ms", 20..=600_000, 2_000);
     let evict_after_secs = section.number("evict_after_secs", 1..=2_592_000, 600);
@@ -204,7 +112,7 @@ fn bitcoin(section: &Section<'_>, folder: &Path) -> Option<BitcoinChain> {
         chain: ChainId::bitcoin(&genesis, instance),
         rpc_url: rpc_url?,
         auth: auth?,
-        start: start.unwrap_or(Start::Tip),
+        start,
         checkpoints,
         poll: Duration::from_millis(poll_ms),
         mempool: Duration::from_millis(mempool_ms),
@@ -299,12 +207,26 @@ fn auth(section: &Section<'_>, folder: &Path) -> Option<RpcAuth> {
     }
 }
 
-fn checkpoints(section: &Section<'_>, network: Option<Network>) -> Vec<Checkpoint> {
+fn start(section: &Section<'_>, height: impl FnOnce(&DeValue<'_>) -> Option<u64>) -> Start {
+    let start = section.optional("start", "\"tip\" or a height", |value| match text(value) {
+        Some("tip") => Some(Start::Tip),
+        Some(_) => None,
+        None => height(value).map(Start::Height),
+    });
+    start.unwrap_or(Start::Tip)
+}
+
+fn checkpoints(
+    section: &Section<'_>,
+    network: Option<Network>,
+    height: fn(&DeValue<'_>) -> Option<u64>,
+) -> Vec<Checkpoint> {
     let mut all: Vec<Checkpoint> = network.map(built_in_checkpoints).unwrap_or_default();
     for item in section.tables("checkpoints").unwrap_or_default() {
         let height = item.required("height", "a height", height);
         let hash = item.required("hash", "the 64 hex digits of a block hash", |value| {
-            BlockHash::from_hex(text(value)?)
+            let text = text(value)?;
+            BlockHash::from_hex(text.strip_prefix("0x").unwrap_or(text))
         });
         item.close();
         let (Some(height), Some(hash)) = (height, hash) else {
@@ -399,24 +321,26 @@ fn merchants(sections: &[Section<'_>]) -> Vec<MerchantConfig> {
 }
 
 /// Two entries for one chain would be two followers on one cursor; two of one alias could not be told apart.
-fn refuse_twins(sections: &[Section<'_>], chains: &[Option<BitcoinChain>]) {
-    for (at, chain) in chains.iter().enumerate() {
-        let Some(chain) = chain else {
-            continue;
-        };
-        for (before, other) in chains[..at].iter().enumerate() {
-            let Some(other) = other else {
-                continue;
-            };
-            if other.alias == chain.alias {
-                sections[at].fault(
-                    "alias",
-                    format!("{:?} is taken by bitcoin[{before}]", chain.alias),
-                );
+fn refuse_twins<'s>(
+    bitcoin: impl Iterator<Item = (&'s Section<'s>, &'s Option<BitcoinChain>)>,
+    evm: impl Iterator<Item = (&'s Section<'s>, &'s Option<EvmChain>)>,
+) {
+    let bitcoin = bitcoin.filter_map(|(section, chain)| {
+        let chain = chain.as_ref()?;
+        Some((section, "network", &chain.alias, &chain.chain))
+    });
+    let evm = evm.filter_map(|(section, chain)| {
+        let chain = chain.as_ref()?;
+        Some((section, "chain_id", &chain.alias, &chain.chain))
+    });
+    let all: Vec<_> = bitcoin.chain(evm).collect();
+    for (at, (section, key, alias, chain)) in all.iter().enumerate() {
+        for (other, _, other_alias, other_chain) in &all[..at] {
+            if other_alias == alias {
+                section.fault("alias", format!("{alias:?} is taken by {}", other.path()));
             }
-            if other.chain == chain.chain {
-                let text = format!("{} is the chain of bitcoin[{before}] already", chain.chain);
-                sections[at].fault("network", text);
+            if other_chain == chain {
+                section.fault(key, format!("{chain} is the chain of {} already", other.path()));
             }
         }
     }
@@ -457,11 +381,15 @@ mod tests {
     use super::*;
     use crate::config::DEFAULT_TOML;
 
+    /// Every table of an EVM chain.
+    const EVM: &str = "[[evm]]\ncheckpoints = [{}]\n[[evm.endpoint]]\n[evm.native]\n\
+                       [[evm.native.policy]]\n[[evm.token]]\n[[evm.token.policy]]\n";
+
     #[test]
     fn the_default_file_names_every_key_that_the_code_reads() {
         let faults = Faults::new(DEFAULT_TOML);
         let with_all =
-            format!("{DEFAULT_TOML}\n[[merchant]]\nslug = \"a\"\n[[bitcoin]]\ncheckpoints = [{{}}]\n");
+            format!("{DEFAULT_TOML}\n[[merchant]]\nslug = \"a\"\n[[bitcoin]]\ncheckpoints = [{{}}]\n{EVM}");
         let table = DeTable::parse(&with_all).unwrap().into_inner();
         let _ = root(&Section::root(&table, &faults), Path::new("creditd.toml"));
         for key in faults.known_keys() {

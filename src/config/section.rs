@@ -94,6 +94,11 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// Its own path, such as `bitcoin[0]`.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
     /// The full path of one of its keys.
     pub(super) fn path_of(&self, key: &str) -> String {
         if self.path.is_empty() {

@@ -7,6 +7,7 @@ mod error;
 mod guard;
 mod lookup;
 mod node;
+mod node_url;
 mod retry_after;
 mod tls;
 mod url;
@@ -16,6 +17,7 @@ pub use error::DialError;
 pub use guard::{Policy, Range, RangeError, Verdict};
 pub use lookup::{Lookup, look_up};
 pub use node::HttpDial;
+pub use node_url::{NodeUrl, NodeUrlError};
 pub use tls::TlsError;
 pub use url::{CallbackUrl, UrlError, check_url};
 
@@ -42,11 +44,10 @@ pub struct HttpRequest {
     pub body_bytes_max: usize,
 }
 
-/// Neither headers nor body: both may hold secrets.
+/// Neither URL nor headers nor body: all may hold secrets.
 impl std::fmt::Debug for HttpRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("HttpRequest")
-            .field("url", &self.url)
             .field("deadline", &self.deadline)
             .finish_non_exhaustive()
     }

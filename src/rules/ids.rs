@@ -70,6 +70,21 @@ impl ChainId {
         ChainId(text)
     }
 
+    /// An EVM chain by its chain id (CAIP-2 namespace `eip155`, EIP-155), with an instance where one is
+    /// needed.
+    pub fn evm(chain_id: u64, instance: Option<&str>) -> ChainId {
+        let mut text = format!("eip155:{chain_id}");
+        if let Some(instance) = instance {
+            let _ = write!(text, "@{instance}");
+        }
+        ChainId(text)
+    }
+
+    /// True of an EVM chain.
+    pub fn is_evm(&self) -> bool {
+        self.0.starts_with("eip155:")
+    }
+
     /// A chain id read back from the database.
     pub fn from_stored(text: String) -> ChainId {
         ChainId(text)

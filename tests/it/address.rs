@@ -1,7 +1,8 @@
 //! Addresses of every kind, in every spelling, on every network. The valid ones are vectors of BIP 173, BIP
 //! 350 and Bitcoin Core, or belong to private key 1.
 
-use creditd::address::{AddressError, Network, parse, print};
+use creditd::address::{AddressError, EvmAddress, Network, parse, print};
+use creditd::rules::Script;
 
 const D1: &str = "bcrt1qw508d6qejxtdg4y5r3zarvary0c5xw7kygt080";
 const D2: &str = "bcrt1p0xlxvlhemja6c4dqv22uapctqupfhlxm9h8z3k2e72q4k9hcz7vqc8gma6";
@@ -248,4 +249,81 @@ fn genesis_blocks_are_those_of_the_bitcoin_crate() {
         assert_eq!(Network::from_name(network.name()), Some(network));
     }
     assert_eq!(Network::of_genesis(&creditd::rules::BlockHash([0; 32])), None);
+}
+
+/// The examples of EIP-55.
+const CHECKSUMMED: [&str; 8] = [
+    "0x52908400098527886E0F7030069857D2E4169EE7",
+    "0x8617E340B3D01FA5F11F306F4090FD50E238070D",
+    "0xde709f2102306220921060314715629080e2fb77",
+    "0x27b1fdb04752bbc536007a920d24acb045561c26",
+    "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed",
+    "0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359",
+    "0xdbF03B407c01E7cD3CBea99509d93f8DDDC8C6FB",
+    "0xD1220A0cf47c7B9Be7A2E6BA89F429762e7b9aDb",
+];
+
+#[test]
+fn c23_an_evm_address_is_the_same_bytes_in_every_spelling() {
+    for text in CHECKSUMMED {
+        let address = EvmAddress::parse(text).unwrap();
+        let (lower, upper) = (text.to_lowercase(), text.to_uppercase());
+        for spelling in [&lower, &upper, &upper.replace('X', "x")] {
+            assert_eq!(EvmAddress::parse(spelling), Ok(address), "{spelling}");
+        }
+        assert_eq!(address.to_string(), text, "one canonical spelling");
+        assert_eq!(
+            address.script(),
+            Script(const_hex::decode(&lower).unwrap().into())
+        );
+        assert_eq!(EvmAddress::of_script(&address.script()), Some(address));
+    }
+    let bitcoin = parse(Network::Regtest, D1).unwrap();
+    assert_eq!(EvmAddress::of_script(&bitcoin), None);
+}
+
+#[test]
+fn c23_one_letter_in_the_other_case_is_refused() {
+    // All letters but one: what is left is mixed, or of one case and says nothing.
+    for text in CHECKSUMMED {
+        let letters = text.char_indices().skip(2);
+        for (at, letter) in letters.filter(|(_, letter)| letter.is_ascii_alphabetic()) {
+            let other = match letter.is_ascii_lowercase() {
+                true => letter.to_ascii_uppercase(),
+                false => letter.to_ascii_lowercase(),
+            };
+            let mut flipped = text.to_owned();
+            flipped.replace_range(at..=at, &other.to_string());
+            let error = EvmAddress::parse(&flipped).unwrap_err();
+            assert_eq!(error.code(), "bad_address_checksum", "{flipped}");
+        }
+    }
+    let given = EvmAddress::parse("0x5aAeb6053F3E94C9b9A09f33669435E7Ef1Beaed");
+    assert_eq!(given, Err(AddressError::BadChecksum));
+}
+
+#[test]
+fn what_is_no_evm_address_is_refused() {
+    let good = CHECKSUMMED[4];
+    let cases = [
+        "",
+        "0x",
+        &good[2..],
+        &good[..41],
+        &format!("{good}0"),
+        &format!(" {good}"),
+        &format!("{good}\n"),
+        &format!("0x{good}"),
+        &format!("0x0x{}", &good[4..]),
+        &format!("{}g", &good[..41]),
+        &format!("{}\u{661}", &good[..40]),
+        D1,
+        D3,
+        "vitalik.eth",
+        "XE7338O073KYGTWWZN0F2WZ0R8PX5ZPPZS",
+    ];
+    for text in cases {
+        let error = EvmAddress::parse(text).unwrap_err();
+        assert_eq!(error.code(), "unknown_address", "{text:?}");
+    }
 }

@@ -303,7 +303,8 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         "\n[[bitcoin]]",
         "\"a\\n\\u001b[2J\" = 1\n[[bitcoin]]",
-        "line 1: a\\n\\u{1b}[2J: unknown key, allowed here: database, log, callbacks, ops, bitcoin, merchant",
+        "line 1: a\\n\\u{1b}[2J: unknown key, allowed here: database, log, callbacks, ops, bitcoin, evm, \
+         merchant",
     ),
     (
         "\n[[bitcoin]]",
@@ -393,7 +394,7 @@ fn a_chain_is_claimed_once_and_an_alias_names_one_chain() {
 fn what_is_no_config_says_so() {
     assert_eq!(
         faults(""),
-        ["bitcoin: missing, allowed: at least one [[bitcoin]]"]
+        ["bitcoin: missing, allowed: at least one [[bitcoin]] or [[evm]]"]
     );
     assert_eq!(
         faults("bitcoin = 5"),

@@ -45,6 +45,7 @@ mod cli_reports;
 mod cli_running;
 mod cli_watch;
 mod config;
+mod config_evm;
 mod demo;
 mod depths;
 mod evm_proxy;

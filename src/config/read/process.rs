@@ -1,0 +1,107 @@
+//! `[log]`, `[callbacks]` and `[ops]`: what concerns the daemon and no chain. An absent table reads as one
+//! without keys.
+
+use super::super::section::Section;
+use super::super::{CallbacksConfig, LogConfig, LogFormat, OpsConfig};
+use super::text;
+use crate::egress::{Policy as EgressPolicy, Range};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+use toml::de::DeValue;
+
+const OPS_LISTEN: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 9333);
+
+pub(super) fn log(section: Option<&Section<'_>>) -> LogConfig {
+    let format = section.and_then(|log| {
+        log.optional("format", "\"text\" or \"json\"", |value| match text(value)? {
+            "text" => Some(LogFormat::Text),
+            "json" => Some(LogFormat::Json),
+            _ => None,
+        })
+    });
+    let level = section.and_then(|log| {
+        let allowed = "\"error\", \"warn\", \"info\", \"debug\" or \"trace\"";
+        log.optional("level", allowed, |value| match text(value)? {
+            "error" => Some(tracing::Level::ERROR),
+            "warn" => Some(tracing::Level::WARN),
+            "info" => Some(tracing::Level::INFO),
+            "debug" => Some(tracing::Level::DEBUG),
+            "trace" => Some(tracing::Level::TRACE),
+            _ => None,
+        })
+    });
+    if let Some(section) = section {
+        section.close();
+    }
+    LogConfig {
+        format: format.unwrap_or(LogFormat::Text),
+        level: level.unwrap_or(tracing::Level::INFO),
+    }
+}
+
+pub(super) fn callbacks(section: Option<&Section<'_>>, folder: &Path) -> CallbacksConfig {
+    let number = |key, range, default| section.map_or(default, |found| found.number(key, range, default));
+    let timeout_secs = number("timeout_secs", 1..=60, 15);
+    let order_patience_secs = number("order_patience_secs", 0..=86_400, 900);
+    let concurrency = number("concurrency", 1..=4_096, 256);
+    let ca_file = section.and_then(|section| {
+        section.optional("ca_file", "a path", |value| {
+            text(value).filter(|path| !path.is_empty())
+        })
+    });
+    let policy = section.map(allow_ranges).unwrap_or_default();
+    if let Some(section) = section {
+        section.close();
+    }
+    CallbacksConfig {
+        policy,
+        ca_file: ca_file.map(|path| folder.join(path)),
+        attempt_timeout: Duration::from_secs(timeout_secs),
+        order_patience: Duration::from_secs(order_patience_secs),
+        concurrency: usize::try_from(concurrency).unwrap_or(usize::MAX),
+    }
+}
+
+fn allow_ranges(section: &Section<'_>) -> EgressPolicy {
+    let allowed = "a list of ranges such as \"10.1.0.0/16\"";
+    let texts = section.optional("allow_ranges", allowed, |value| {
+        let items = value.as_array()?.iter();
+        items.map(|item| text(item.get_ref())).collect::<Option<Vec<_>>>()
+    });
+    let mut ranges = Vec::new();
+    for text in texts.unwrap_or_default() {
+        match Range::parse(text) {
+            Ok(range) => ranges.push(range),
+            Err(error) => section.fault("allow_ranges", format!("{text:?}: {error}")),
+        }
+    }
+    EgressPolicy::new(ranges)
+}
+
+/// What it serves needs no login, so that it leaves this machine only on the operator's word.
+pub(super) fn ops(section: Option<&Section<'_>>) -> OpsConfig {
+    let usual = Some(SocketAddr::from(OPS_LISTEN));
+    let Some(section) = section else {
+        return OpsConfig { listen: usual };
+    };
+    let allowed = "an address and a port such as \"127.0.0.1:9333\", or \"off\"";
+    let listen = section.optional("listen", allowed, |value| match text(value)? {
+        "off" => Some(None),
+        address => address.parse().ok().map(Some),
+    });
+    let allow_remote = section.optional("allow_remote", "true or false", DeValue::as_bool);
+    let listen = listen.unwrap_or(usual);
+    if let Some(address) = listen
+        && !address.ip().is_loopback()
+        && allow_remote != Some(true)
+    {
+        let text = format!(
+            "{address} can be reached from other machines, allowed: 127.0.0.1 or [::1], or with \
+             allow_remote = true any address"
+        );
+        section.fault("listen", text);
+    }
+    section.close();
+    OpsConfig { listen }
+}
