@@ -388,7 +388,7 @@ pub(super) fn known(answer: Value) -> Option<Value> {
 }
 
 #[track_caller]
-pub(super) fn array(answer: Value) -> Vec<Value> {
+pub fn array(answer: Value) -> Vec<Value> {
     match answer {
         Value::Array(items) => items,
         other => panic!("a list, not {other}"),

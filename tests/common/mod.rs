@@ -10,6 +10,7 @@ pub mod asks;
 pub mod bloom;
 pub mod contracts;
 pub mod daemon;
+pub mod evm;
 pub mod evm_proxy;
 pub mod fake_chain;
 pub mod http;

@@ -5,11 +5,13 @@ use std::net::TcpStream;
 use std::thread;
 
 use creditd::clock::Clock;
-use creditd::sandbox::evm::{Address, EvmSandbox, U256};
+use creditd::sandbox::evm::{Address, CallKind, EvmSandbox, InnerCall, Tx, U256};
 use serde_json::{Value, json};
 
+use crate::common::bloom;
 use crate::common::evm_proxy::lag::Head;
 use crate::common::evm_proxy::script::{Asked, Fault, Gate};
+use crate::common::evm_proxy::transfers::SYSTEM;
 use crate::common::evm_proxy::{Balance, EvmProxy};
 use crate::common::http::{self, Request};
 
@@ -316,6 +318,29 @@ fn lagging_node_has_lower_tags() {
     proxy.set_head(Some(Head::Behind(2)));
     assert_eq!(named("safe")["number"], "0x2e");
     assert_eq!(named("finalized")["number"], "0xe");
+}
+
+#[test]
+fn movements_of_a_node_that_traces_no_logs_are_logged_first() {
+    let sandbox = sandbox();
+    let [receiver, token] = ["receiver", "token"].map(Address::of);
+    let mut tx = Tx::pay_token(token, EvmSandbox::payer(), receiver, U256::from(9));
+    tx.value = U256::from(5);
+    let inner = InnerCall::new(CallKind::Call, receiver, U256::from(3));
+    tx.effects.calls.push(inner);
+    let txid = sandbox.send(tx).unwrap();
+    let proxy = EvmProxy::in_front_of(&sandbox.url());
+    proxy.set_transfer_logs(Some(0));
+    sandbox.mine(1).unwrap();
+    let receipt = result(
+        &proxy.url(),
+        "eth_getTransactionReceipt",
+        json!([format!("0x{txid}")]),
+    );
+    let logs = receipt["logs"].as_array().unwrap();
+    let contracts: Vec<&Value> = logs.iter().map(|log| &log["address"]).collect();
+    assert_eq!(contracts, [SYSTEM, SYSTEM, &token.to_string()]);
+    assert_eq!(receipt["logsBloom"], bloom::of_logs(logs));
 }
 
 #[test]

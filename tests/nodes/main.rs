@@ -17,6 +17,8 @@ mod cases_outputs;
 mod cases_reorg;
 #[path = "../common/mod.rs"]
 mod common;
+mod evm_proxy;
+mod evm_rig;
 mod first_payment;
 mod foreign_webhooks;
 mod harness;

@@ -6,6 +6,7 @@
 
 pub mod lag;
 pub mod script;
+pub mod transfers;
 
 use std::io::{self, BufReader};
 use std::net::TcpStream;
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 
 use self::lag::{Head, Seen, View};
 use self::script::{Asked, Fault, FaultId, Script};
+use self::transfers::Transfers;
 use super::http::{self, Request};
 use super::server::Server;
 use super::stub::{self, Call};
@@ -65,6 +67,7 @@ impl Upstream {
 struct State {
     script: Script,
     head: Option<Head>,
+    transfers: Option<Arc<Transfers>>,
     /// The questions of each HTTP request.
     requests: Vec<Vec<Call>>,
 }
@@ -144,6 +147,11 @@ impl EvmProxy {
         self.state().head = head;
     }
 
+    /// Logs every movement of native coin from this block on, as EIP-7708 has it; with `None` none.
+    pub fn set_transfer_logs(&self, from: Option<u64>) {
+        self.state().transfers = from.map(|from| Arc::new(Transfers::new(from)));
+    }
+
     /// Closes the port and every connection: clients are refused.
     pub fn refuse(&mut self) {
         self.server.refuse();
@@ -201,7 +209,7 @@ fn serve(shared: &Shared, stream: &TcpStream) -> io::Result<()> {
             Err(_) => (Vec::new(), false),
         };
         let calls: Vec<Call> = bodies.iter().map(Call::of).collect();
-        let (questions, head) = {
+        let (questions, head, transfers) = {
             let mut state = shared.state.lock().unwrap();
             state.requests.push(calls.clone());
             let both = bodies.into_iter().zip(calls);
@@ -212,9 +220,10 @@ fn serve(shared: &Shared, stream: &TcpStream) -> io::Result<()> {
                     call,
                 })
                 .collect();
-            (questions, state.head)
+            (questions, state.head, state.transfers.clone())
         };
-        let is_plain = head.is_none() && questions.iter().all(|question| question.faults.is_empty());
+        let is_as_it_is = head.is_none() && transfers.is_none();
+        let is_plain = is_as_it_is && questions.iter().all(|question| question.faults.is_empty());
         let is_split = is_batch && shared.balance == Balance::Questions && shared.upstreams.len() > 1;
         if is_plain && !is_split {
             let (status, content_type, body) = shared.next().pass(&request.body)?;
@@ -224,6 +233,7 @@ fn serve(shared: &Shared, stream: &TcpStream) -> io::Result<()> {
         let exchange = Exchange {
             shared,
             head,
+            transfers,
             questions,
             is_batch,
         };
@@ -244,6 +254,7 @@ impl Shared {
 struct Exchange<'a> {
     shared: &'a Shared,
     head: Option<Head>,
+    transfers: Option<Arc<Transfers>>,
     questions: Vec<Question>,
     is_batch: bool,
 }
@@ -327,20 +338,29 @@ impl Exchange<'_> {
             Value::Array(given) => given,
             refused => vec![refused],
         };
-        let mut answer_to = |(question, unknown): (&Question, Option<(&str, Value)>)| {
-            let id = question.body.get("id")?;
+        let both = questions.iter().zip(bodies.iter().zip(unknown));
+        both.map(|(question, (body, unknown))| {
+            let Some(id) = question.body.get("id") else {
+                return Ok(None);
+            };
             if let Some((kind, what)) = unknown {
-                return Some(json!({ "jsonrpc": "2.0", "id": id, kind: what }));
+                return Ok(Some(json!({ "jsonrpc": "2.0", "id": id, kind: what })));
             }
-            let place = given.iter().position(|answer| answer["id"] == *id)?;
+            let Some(place) = given.iter().position(|answer| answer["id"] == *id) else {
+                return Ok(None);
+            };
             let mut answer = given.swap_remove(place);
-            if let (Some(view), Some(result)) = (&view, answer.get_mut("result")) {
-                view.trim(&question.call.method, result);
+            if let Some(result) = answer.get_mut("result") {
+                if let Some(transfers) = &self.transfers {
+                    transfers.add(upstream, &Call::of(body), result)?;
+                }
+                if let Some(view) = &view {
+                    view.trim(&question.call.method, result);
+                }
             }
-            Some(answer)
-        };
-        let both = questions.iter().zip(unknown);
-        Ok(both.map(&mut answer_to).collect())
+            Ok(Some(answer))
+        })
+        .collect()
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::common::stub::Call;
 use crate::common::wait::{PATIENCE, wait_until};
 
+type EditResult = dyn Fn(&Call, Value) -> Value + Send + Sync;
 type Matches = Box<dyn Fn(&Call) -> bool + Send>;
 
 /// Which questions a fault is for: a method's name, `*` for all, or what the functions here say.
@@ -44,7 +45,7 @@ pub enum Fault {
     /// An error object instead.
     Error(i64, &'static str),
     /// The node's result (null in place of an error), changed.
-    Edit(Arc<dyn Fn(&Call, Value) -> Value + Send + Sync>),
+    Edit(Arc<EditResult>),
     /// The whole answer to the question, with its id, changed.
     EditAnswer(Arc<dyn Fn(Value) -> Value + Send + Sync>),
     /// No answer to this question: an entry less in a batch, else an empty body.
