@@ -159,6 +159,8 @@ fn evm_node_says_who_it_is() {
     let other = EvmSandbox::at_genesis(CHAIN + 1, Clock::real()).unwrap();
     assert_eq!(again.block_hash(0), node.sandbox.block_hash(0));
     assert_ne!(other.block_hash(0), node.sandbox.block_hash(0));
+    let anew = EvmSandbox::of_instance(CHAIN, "anew", Clock::real()).unwrap();
+    assert_ne!(anew.block_hash(0), node.sandbox.block_hash(0));
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn get_logs(chain: &Chain, params: &Params<'_>) -> Outcome {
     let mut logs = Vec::new();
     for block in blocks {
         for held in &block.txs {
-            let wanted = held.logs().iter().map(|log| filter.takes(log));
+            let wanted = held.logs().map(|log| filter.takes(log));
             let shown = shapes::logs(block, held).into_iter().zip(wanted);
             logs.extend(shown.filter_map(|(log, is_wanted)| is_wanted.then_some(log)));
         }

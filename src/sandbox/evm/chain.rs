@@ -1,6 +1,7 @@
 //! The chain: a tree of blocks, one of which is the tip because somebody says so, and the pool on top.
 //! Start at [`Chain::build`] and [`Chain::set_tip`].
 
+use super::frames::Frame;
 use super::pool::Pool;
 use super::state::{Endowment, State};
 use super::tx::{Address, Effects, Log, Nonce, Signed, Tx, digest};
@@ -28,6 +29,8 @@ pub(super) struct Included {
     pub(super) gas_used_so_far: u64,
     /// The number of its first log in the block.
     pub(super) first_log: usize,
+    /// The movements of its coin, where the chain logs those.
+    moved: Vec<Log>,
 }
 
 /// One block of the tree.
@@ -70,13 +73,24 @@ pub(super) fn bloom_of<'l>(logs: impl IntoIterator<Item = &'l Log>) -> Bloom {
 
 impl Included {
     /// A failed transaction leaves none, whatever it would have logged.
-    pub(super) fn logs(&self) -> &[Log] {
-        if self.effects.is_success {
+    pub(super) fn logs(&self) -> impl Iterator<Item = &Log> {
+        let own: &[Log] = if self.effects.is_success {
             &self.effects.logs
         } else {
             &[]
-        }
+        };
+        self.moved.iter().chain(own)
     }
+}
+
+/// Every movement of coin of a successful transaction as a log (<https://eips.ethereum.org/EIPS/eip-7708>).
+/// Nothing tells between which calls its own logs are made, so these come before all of them.
+fn moves_logged(tx: &Signed, effects: &Effects) -> Vec<Log> {
+    let moves = Frame::of(tx, effects).movements().into_iter();
+    let moves = moves.filter(|(from, to, value)| from != to && !value.is_zero());
+    moves
+        .map(|(from, to, value)| Log::transfer(Address::SYSTEM, from, to, value))
+        .collect()
 }
 
 /// Where a tag stands.
@@ -116,6 +130,8 @@ pub(super) struct Chain {
     pub(super) tokens: BTreeMap<Address, Token>,
     pub(super) safe: Mark,
     pub(super) finalized: Mark,
+    /// From which block on every movement of coin is logged.
+    pub(super) logs_moves_from: Option<u64>,
     /// The height that the node says it is catching up to.
     pub(super) syncs_to: Option<u64>,
     /// Calls that the node is made to know nothing of.
@@ -126,8 +142,9 @@ pub(super) struct Chain {
 
 impl Chain {
     /// A chain of the genesis block alone. The tags stand where Anvil has them.
-    pub(super) fn new(chain_id: u64, clock: Clock, endowment: Endowment) -> Chain {
-        let hash = BlockHash(digest(&[b"genesis", &chain_id.to_be_bytes()]));
+    pub(super) fn new(chain_id: u64, instance: &str, clock: Clock, endowment: Endowment) -> Chain {
+        let parts: [&[u8]; 3] = [b"genesis", &chain_id.to_be_bytes(), instance.as_bytes()];
+        let hash = BlockHash(digest(&parts));
         let genesis = Block {
             hash,
             parent: BlockHash([0; 32]),
@@ -149,6 +166,7 @@ impl Chain {
             tokens: BTreeMap::new(),
             safe: Mark::Behind(32),
             finalized: Mark::Behind(64),
+            logs_moves_from: None,
             syncs_to: None,
             hidden_calls: BTreeSet::new(),
             serial: 0,
@@ -287,12 +305,18 @@ impl Chain {
         let (tx, effects) = self.known(txid)?;
         Arc::make_mut(&mut block.state).run(&tx, &effects, &self.endowment)?;
         let gas_used = Signed::gas_used(&effects);
-        let first_log = block.txs.iter().map(|before| before.logs().len()).sum();
+        let first_log = block.txs.iter().map(|before| before.logs().count()).sum();
+        let logs_moves = self.logs_moves_from.is_some_and(|from| from <= block.number);
+        let moved = match logs_moves && effects.is_success {
+            true => moves_logged(&tx, &effects),
+            false => Vec::new(),
+        };
         block.txs.push(Included {
             index: block.txs.len(),
             gas_used,
             gas_used_so_far: block.gas_used() + gas_used,
             first_log,
+            moved,
             tx,
             effects,
         });

@@ -62,8 +62,17 @@ impl EvmSandbox {
     /// # Errors
     /// [`SandboxError::System`].
     pub fn at_genesis(chain_id: u64, clock: Clock) -> Result<EvmSandbox, SandboxError> {
+        EvmSandbox::of_instance(chain_id, "", clock)
+    }
+
+    /// The same with a genesis block of the instance's own: another chain of the same id, as when a
+    /// development chain is begun anew.
+    ///
+    /// # Errors
+    /// [`SandboxError::System`].
+    pub fn of_instance(chain_id: u64, instance: &str, clock: Clock) -> Result<EvmSandbox, SandboxError> {
         let endowment = BTreeMap::from([(EvmSandbox::payer(), U256::from(PAYER_WEI))]);
-        let node = Arc::new(Node::new(Chain::new(chain_id, clock, endowment)));
+        let node = Arc::new(Node::new(Chain::new(chain_id, instance, clock, endowment)));
         let server = Server::start(http::routes(node.clone()))?;
         Ok(EvmSandbox { node, server })
     }
@@ -239,6 +248,12 @@ impl EvmSandbox {
     /// Where the tag `finalized` stands; 64 blocks below the tip at first.
     pub fn set_finalized(&self, mark: Mark) {
         self.node.change(|chain| chain.finalized = mark);
+    }
+
+    /// From this block on, of those still to be made, every movement of coin is logged as EIP-7708 has it,
+    /// before a transaction's own logs; with `None` none is.
+    pub fn set_transfer_logs(&self, from: Option<u64>) {
+        self.node.change(|chain| chain.logs_moves_from = from);
     }
 
     /// Lets the node say that it is catching up to a height, or that it is not.

@@ -184,7 +184,7 @@ pub(super) fn receipt(block: &Block, held: &Included) -> Value {
 
 /// The logs of a transaction. Their numbers count through the whole block.
 pub(super) fn logs(block: &Block, held: &Included) -> Vec<Value> {
-    let numbered = held.logs().iter().zip(held.first_log..);
+    let numbered = held.logs().zip(held.first_log..);
     let log = |(log, index): (&super::tx::Log, usize)| {
         let topics: Vec<String> = log.topics.iter().map(|topic| hex(topic)).collect();
         json!({

@@ -15,6 +15,12 @@ impl Address {
     /// Where a token's `Transfer` comes from when it is issued.
     pub const ZERO: Address = Address([0; 20]);
 
+    /// In whose name a chain logs movements of its coin.
+    pub const SYSTEM: Address = Address([
+        0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+        0xff, 0xff, 0xfe,
+    ]);
+
     /// An address that nobody has the key of, always the same for the same label.
     pub fn of(label: &str) -> Address {
         Address::of_word(&digest(&[b"address", label.as_bytes()]))

@@ -1,6 +1,8 @@
 //! Transactions of every type, balances, tokens and traces.
 
 use super::{Node, UNKNOWN, ether, hex, word};
+use crate::common::bloom;
+use creditd::rules::Txid;
 use creditd::sandbox::SandboxError;
 use creditd::sandbox::evm::{Address, CallKind, InnerCall, Tx, U256};
 use serde_json::{Value, json};
@@ -151,6 +153,53 @@ fn evm_inner_calls_move_coin_unless_a_caller_failed() {
     node.sandbox.send(failed).unwrap();
     node.sandbox.mine(1).unwrap();
     assert_eq!(has("carol"), "0x1e");
+}
+
+#[test]
+fn evm_movements_of_coin_are_logged_from_a_block_on() {
+    let node = Node::start();
+    let logs = |tx: Tx| {
+        let receipt = node.receipt(tx_in_a_block(&node, tx));
+        let bloom = bloom::of_logs(receipt["logs"].as_array().unwrap());
+        assert_eq!(receipt["logsBloom"], bloom);
+        assert_eq!(node.block("latest")["logsBloom"], bloom);
+        receipt["logs"].as_array().unwrap().clone()
+    };
+    node.sandbox.set_transfer_logs(Some(2));
+    assert_eq!(logs(node.pay(5)), [] as [Value; 0]);
+    let mut tangle = node.tangle();
+    tangle.effects.logs = node.pay_token(9).effects.logs;
+    let found: Vec<String> = logs(tangle)
+        .iter()
+        .map(|log| {
+            let [contract, data] = ["address", "data"].map(|name| log[name].as_str().unwrap());
+            let to = &log["topics"][2].as_str().unwrap()[26..];
+            format!("{contract} 0x{to} {}", &data[64..])
+        })
+        .collect();
+    let system = "0xfffffffffffffffffffffffffffffffffffffffe";
+    let moved = |to: &str, wei: &str| format!("{system} {} {wei}", Address::of(to));
+    let expected = [
+        moved("splitter", "64"),
+        moved("carol", "1e"),
+        moved("vault", "14"),
+        moved("dave", "14"),
+    ];
+    assert_eq!(found[..4], expected);
+    assert_eq!(found.len(), 5, "and its own log last: {found:?}");
+    assert!(found[4].starts_with(&node.token.to_string()), "{found:?}");
+    let mut failed = node.pay(5);
+    failed.effects.is_success = false;
+    assert_eq!(logs(failed), [] as [Value; 0]);
+    assert_eq!(logs(node.pay(0)), [] as [Value; 0]);
+    node.sandbox.set_transfer_logs(None);
+    assert_eq!(logs(node.pay(5)), [] as [Value; 0]);
+}
+
+fn tx_in_a_block(node: &Node, tx: Tx) -> Txid {
+    let txid = node.sandbox.send(tx).unwrap();
+    node.sandbox.mine(1).unwrap();
+    txid
 }
 
 #[test]
