@@ -44,13 +44,13 @@ async fn post<D: Dial>(dial: &D, at: i64, timeout: Duration, leased: &Leased) ->
     let signed = webhook::headers(&leased.event, at / 1000, leased.body.as_bytes(), &leased.keys);
     let signed = signed.map_err(|error| format!("unsigned: {error}"))?;
     let mut headers = vec![
-        ("content-type", "application/json".to_owned()),
+        ("content-type".into(), "application/json".to_owned()),
         (
-            "user-agent",
+            "user-agent".into(),
             concat!("creditd/", env!("CARGO_PKG_VERSION")).to_owned(),
         ),
     ];
-    headers.extend(signed);
+    headers.extend(signed.map(|(name, value)| (name.into(), value)));
     let request = HttpRequest {
         url: leased.url.clone(),
         headers,

@@ -23,6 +23,7 @@ pub use url::{CallbackUrl, UrlError, check_url};
 
 use bytes::Bytes;
 use reqwest::header;
+use std::borrow::Cow;
 use std::future::Future;
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ pub struct HttpRequest {
     /// Absolute URL, `http://` or `https://`.
     pub url: String,
     /// Header names and values. May hold secrets: never logged.
-    pub headers: Vec<(&'static str, String)>,
+    pub headers: Vec<(Cow<'static, str>, String)>,
     /// Total time for connecting, sending and reading the whole reply.
     pub deadline: Duration,
     /// The largest reply body: a longer one is an error to [`HttpDial`], and is cut by [`GuardedDial`].
@@ -86,7 +87,7 @@ fn request(client: &reqwest::Client, request: HttpRequest) -> reqwest::RequestBu
         None => client.get(request.url),
     };
     for (name, value) in request.headers {
-        builder = builder.header(name, value);
+        builder = builder.header(&*name, value);
     }
     builder.timeout(request.deadline)
 }

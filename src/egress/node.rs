@@ -3,6 +3,7 @@
 use super::dials::Dials;
 use super::error::explain;
 use super::{Dial, DialError, HttpReply, HttpRequest, tls};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -15,6 +16,7 @@ const IDLE: Duration = Duration::from_secs(20);
 pub struct HttpDial {
     /// Made at the first request and again after each [`Dial::reset`]: dropping a client drops its pool.
     client: Mutex<Option<reqwest::Client>>,
+    ca_file: Option<PathBuf>,
     dials: Dials,
 }
 
@@ -24,12 +26,22 @@ impl HttpDial {
         HttpDial::default()
     }
 
+    /// A dial that believes the authorities in the file `ca_file` (PEM) too. It is read when a connection is
+    /// made after a [`reset`](Dial::reset): where it cannot be read, every request fails and says so.
+    pub fn believing(ca_file: Option<PathBuf>) -> HttpDial {
+        HttpDial {
+            ca_file,
+            ..HttpDial::default()
+        }
+    }
+
     fn client(&self) -> Result<reqwest::Client, DialError> {
         let mut slot = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = slot.as_ref() {
             return Ok(client.clone());
         }
-        let tls = tls::client_config(None).map_err(|error| DialError::Broken(error.into()))?;
+        let tls = tls::client_config(self.ca_file.as_deref());
+        let tls = tls.map_err(|error| DialError::Tls(error.into()))?;
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .no_proxy()

@@ -64,11 +64,13 @@ impl NodeUrl {
         self.0.query().is_some() || parts.any(|part| part.len() >= KEY_CHARS_MIN)
     }
 
-    /// The path and the query, where they say something: what must not be shown.
-    pub fn secret_part(&self) -> Option<&str> {
-        let whole = self.0.as_str();
-        let host = whole.find("://").filter(|_| self.has_more())? + 3;
-        whole.get(host + whole.get(host..)?.find('/')?..)
+    /// Its parts that may be keys, as they are sent.
+    pub fn secrets(&self) -> Vec<String> {
+        let parts = self.0.path_segments().into_iter().flatten();
+        let values = self.0.query().into_iter().flat_map(|query| query.split('&'));
+        let values = values.map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
+        let parts = parts.filter(|part| part.len() >= KEY_CHARS_MIN);
+        parts.chain(values).map(str::to_owned).collect()
     }
 
     fn has_more(&self) -> bool {
@@ -131,11 +133,11 @@ mod tests {
     }
 
     #[test]
-    fn the_part_that_is_not_shown_is_everything_after_the_host() {
-        let of = |text| NodeUrl::parse(text).unwrap().secret_part().map(str::to_owned);
-        assert_eq!(of("http://127.0.0.1:8545"), None);
-        assert_eq!(of("https://a.example/v2/k?x=1").as_deref(), Some("/v2/k?x=1"));
-        assert_eq!(of("https://a.example/?k=1").as_deref(), Some("/?k=1"));
+    fn long_parts_and_values_may_be_keys() {
+        let of = |text| NodeUrl::parse(text).unwrap().secrets();
+        assert!(of("http://127.0.0.1:8545/ext/rpc").is_empty());
+        let all = of("https://a.example/v2/0123456789abcdef?x=1&k");
+        assert_eq!(all, ["0123456789abcdef", "1", "k"]);
     }
 
     #[test]

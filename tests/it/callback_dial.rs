@@ -66,7 +66,7 @@ fn request(url: String) -> HttpRequest {
     HttpRequest {
         body: Some("{}".into()),
         url,
-        headers: vec![("webhook-id", "evt_1".to_owned())],
+        headers: vec![("webhook-id".into(), "evt_1".to_owned())],
         deadline: DEADLINE,
         body_bytes_max: KEPT,
     }

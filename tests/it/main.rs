@@ -74,6 +74,7 @@ mod resends;
 mod retargets;
 mod rig;
 mod rpc_client;
+mod rpc_provider;
 mod sample;
 mod sandbox;
 mod sandbox_evm;

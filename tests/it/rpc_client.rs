@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use creditd::chain::SourceError;
 use creditd::chain::rpc::{Auth, Limits, RpcClient, RpcError};
+use creditd::clock::Clock;
 use creditd::egress::{Dial, DialError, HttpDial, HttpReply, HttpRequest};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -25,7 +26,12 @@ const SHORT: Limits = Limits {
 };
 
 fn cookie_client(stub: &StubNode) -> RpcClient<HttpDial> {
-    RpcClient::new(HttpDial::new(), stub.url(), Auth::Cookie(stub.cookie_file()))
+    RpcClient::new(
+        HttpDial::new(),
+        stub.url(),
+        Auth::Cookie(stub.cookie_file()),
+        Clock::real(),
+    )
 }
 
 async fn count(client: &RpcClient<HttpDial>) -> Result<u64, RpcError> {
@@ -108,7 +114,12 @@ async fn cookie_path_to_a_pipe_a_device_or_a_large_file_is_refused_in_words() {
         (at("large"), "more than 4096 bytes"),
         (at("binary"), "valid UTF-8"),
     ] {
-        let client = RpcClient::new(HttpDial::new(), stub.url(), Auth::Cookie(path.clone()));
+        let client = RpcClient::new(
+            HttpDial::new(),
+            stub.url(),
+            Auth::Cookie(path.clone()),
+            Clock::real(),
+        );
         let words = words(count(&client)).await;
         let is_told = words.starts_with("cookie file unreadable (") && words.contains(why);
         assert!(is_told, "{}: {words}", path.display());
@@ -141,7 +152,7 @@ async fn c27_wrong_password_is_unauthorized_until_its_file_is_mended() {
         user: "__cookie__".to_owned(),
         password_file: password_file.clone(),
     };
-    let client = RpcClient::new(HttpDial::new(), stub.url(), auth);
+    let client = RpcClient::new(HttpDial::new(), stub.url(), auth, Clock::real());
     for _ in 0..3 {
         let text = words(count(&client)).await;
         assert!(
@@ -320,7 +331,7 @@ impl ScriptedDial {
     fn client(body: &str) -> (ScriptedDial, RpcClient<ScriptedDial>) {
         let dial = ScriptedDial::default();
         dial.bodies.lock().unwrap().push(body.to_owned());
-        let client = RpcClient::new(dial.clone(), "http://node", Auth::None);
+        let client = RpcClient::new(dial.clone(), "http://node", Auth::None, Clock::real());
         (dial, client)
     }
 }
@@ -434,7 +445,7 @@ async fn nothing_printable_holds_a_secret() {
     let request = HttpRequest {
         body: Some("secret".into()),
         url: "http://node/".to_owned(),
-        headers: vec![("authorization", "Basic c2VjcmV0".to_owned())],
+        headers: vec![("authorization".into(), "Basic c2VjcmV0".to_owned())],
         deadline: LIMITS.deadline,
         body_bytes_max: 1,
     };

@@ -60,7 +60,7 @@ impl Foreign {
         let request = HttpRequest {
             body: Some(body.to_owned().into()),
             url: format!("http://127.0.0.1:{}/{at}", self.port),
-            headers: headers.into(),
+            headers: headers.map(|(name, value)| (name.into(), value)).into(),
             deadline: Duration::from_secs(30),
             body_bytes_max: 1024,
         };

@@ -59,7 +59,7 @@ impl<D: Dial> BitcoinSource<D> {
     /// refuse.
     pub fn new(config: BitcoinConfig, dial: D, clock: Clock) -> BitcoinSource<D> {
         BitcoinSource {
-            rpc: RpcClient::new(dial, config.url.clone(), config.auth.clone()),
+            rpc: RpcClient::new(dial, config.url.clone(), config.auth.clone(), clock),
             config,
             clock,
             is_rest_on: AtomicBool::new(false),

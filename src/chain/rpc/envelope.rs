@@ -1,7 +1,8 @@
 //! The JSON around a question and its answer. Nothing is believed of an answer that does not carry the
 //! question's id.
 
-use super::RpcError;
+use super::throttle::is_limit;
+use super::{Question, RpcError};
 use crate::egress::HttpReply;
 use bitcoincore_rpc::jsonrpc;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -13,8 +14,18 @@ use serde_json::{Value, json};
 const WARMING_UP: i32 = -28;
 
 /// One question as JSON.
-pub(super) fn question(method: &str, params: &Value, id: u64) -> Value {
+pub(super) fn question(question: &Question, id: u64) -> Value {
+    let Question { method, params } = question;
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+}
+
+/// What a reply says that is no answer: the message of its error, or the start of its body.
+pub(super) fn words(reply: &HttpReply) -> String {
+    let answer: Option<Answer<'_>> = parse(reply).ok();
+    match answer.map(Answer::outcome) {
+        Some(Err(RpcError::Node { message, .. })) => message,
+        _ => start(reply),
+    }
 }
 
 /// One answer. Its parts are kept as text: results are decoded by who asked, straight into what is used of
@@ -104,6 +115,9 @@ pub(super) fn single(reply: &HttpReply, id: u64) -> Result<&RawValue, RpcError> 
     match answer.outcome() {
         // A node that starts, or a proxy before it, may answer before it has read the question.
         Err(RpcError::WarmingUp(stage)) => Err(RpcError::WarmingUp(stage)),
+        Err(RpcError::Node { code, message }) if told == "null" && is_limit(code, &message) => {
+            Err(RpcError::Node { code, message })
+        }
         Err(RpcError::Node { code, message }) if told == "null" => {
             Err(RpcError::Broken(format!("error {code} without an id: {message}")))
         }
@@ -139,7 +153,12 @@ pub(super) fn batch(
             Some(Some(_)) => return Err(RpcError::Broken(format!("id {} twice in it", answer.id))),
             None => {
                 let told = shorten(&answer.id.to_string());
-                return Err(RpcError::Broken(format!("id {told} in it, which we did not ask")));
+                return Err(match answer.outcome() {
+                    Err(RpcError::Node { code, message }) if is_limit(code, &message) => {
+                        RpcError::Node { code, message }
+                    }
+                    _ => RpcError::Broken(format!("id {told} in it, which we did not ask")),
+                });
             }
         }
     }
@@ -152,9 +171,7 @@ pub(super) fn batch(
 
 fn parse<'a, T: Deserialize<'a>>(reply: &'a HttpReply) -> Result<T, RpcError> {
     serde_json::from_slice(&reply.body).map_err(|error| {
-        let text = shorten(&String::from_utf8_lossy(
-            &reply.body[..reply.body.len().min(1_000)],
-        ));
+        let text = start(reply);
         if reply.status == 200 {
             RpcError::Broken(format!("not a JSON-RPC answer ({error}): {text}"))
         } else {
@@ -164,6 +181,11 @@ fn parse<'a, T: Deserialize<'a>>(reply: &'a HttpReply) -> Result<T, RpcError> {
             }
         }
     })
+}
+
+fn start(reply: &HttpReply) -> String {
+    let some = &reply.body[..reply.body.len().min(1_000)];
+    shorten(&String::from_utf8_lossy(some))
 }
 
 /// One line of at most 200 characters, for messages.
