@@ -24,7 +24,8 @@ fn sandbox() -> EvmSandbox {
     sandbox
 }
 
-/// All bytes of the answer to one request on a connection of its own.
+/// All bytes of the proxy's answer to one request on a connection of its own, which ends with the answer
+/// because the client says no more.
 fn bytes(url: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(url.trim_start_matches("http://")).unwrap();
     let head = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
@@ -212,6 +213,9 @@ fn batch_fails_as_a_whole_or_in_one_entry() {
     );
     let requests = proxy.requests();
     assert_eq!((requests.len(), requests[0].len()), (6, 3));
+    let tally: Vec<(String, usize)> = proxy.tally().into_iter().collect();
+    let each = |method: &str| (method.to_owned(), 6);
+    assert_eq!(tally, ["eth_blockNumber", "eth_chainId", "net_version"].map(each));
 }
 
 #[test]
@@ -356,10 +360,12 @@ fn movements_are_logged_as_by_a_node_that_logs_them_itself() {
         sandbox.pay(receiver, U256::from(2)).unwrap();
         sandbox.mine(1).unwrap();
     }
-    let proxy = EvmProxy::in_front_of(&sandboxes[0].url());
-    proxy.set_transfer_logs(Some(0));
-    let logs = newest_logs(&proxy.url());
-    assert_eq!(logs, newest_logs(&sandboxes[1].url()));
+    let proxies = sandboxes
+        .each_ref()
+        .map(|sandbox| EvmProxy::in_front_of(&sandbox.url()));
+    proxies[0].set_transfer_logs(Some(0));
+    let [logs, own] = proxies.each_ref().map(|proxy| newest_logs(&proxy.url()));
+    assert_eq!(logs, own);
     let contracts: Vec<&Value> = logs.iter().map(|log| &log["address"]).collect();
     assert_eq!(contracts, [SYSTEM, SYSTEM, SYSTEM, &token.to_string(), SYSTEM]);
 }

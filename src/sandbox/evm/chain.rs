@@ -83,7 +83,7 @@ impl Included {
     }
 }
 
-/// Every movement of coin of a successful transaction as a log (<https://eips.ethereum.org/EIPS/eip-7708>).
+/// Every movement of coin that lasts as a log (<https://eips.ethereum.org/EIPS/eip-7708>).
 /// Nothing tells between which calls its own logs are made, so these come before all of them.
 fn moves_logged(tx: &Signed, effects: &Effects) -> Vec<Log> {
     let moves = Frame::of(tx, effects).movements().into_iter();
@@ -307,7 +307,7 @@ impl Chain {
         let gas_used = Signed::gas_used(&effects);
         let first_log = block.txs.iter().map(|before| before.logs().count()).sum();
         let logs_moves = self.logs_moves_from.is_some_and(|from| from <= block.number);
-        let moved = match logs_moves && effects.is_success {
+        let moved = match logs_moves {
             true => moves_logged(&tx, &effects),
             false => Vec::new(),
         };

@@ -8,6 +8,7 @@ pub mod lag;
 pub mod script;
 pub mod transfers;
 
+use std::collections::BTreeMap;
 use std::io::{self, BufReader};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -184,6 +185,15 @@ impl EvmProxy {
         let state = self.state();
         let calls = state.requests.iter().flatten();
         calls.filter(|call| call.method == method).count()
+    }
+
+    /// How often each method was asked, by name.
+    pub fn tally(&self) -> BTreeMap<String, usize> {
+        let mut tally = BTreeMap::new();
+        for call in self.state().requests.iter().flatten() {
+            *tally.entry(call.method.clone()).or_default() += 1;
+        }
+        tally
     }
 
     /// Begins to count anew.
