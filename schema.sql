@@ -22,13 +22,17 @@ INSERT INTO meta (id, generation, epoch, list_version) VALUES (1, 0, 0, 0);
 CREATE TABLE chains (
     id              INTEGER PRIMARY KEY,
     caip            TEXT NOT NULL UNIQUE,
-    genesis         BLOB NOT NULL CHECK (length(genesis) = 32),
+    -- pinned: an identity never stands for two chains. NULL = an EVM chain whose nodes were not asked yet
+    genesis         BLOB CHECK (length(genesis) = 32),
     -- the config's short name, for people only
     alias           TEXT NOT NULL,
     -- first height that is read; NULL until the first tip decides it
     start_height    INTEGER CHECK (start_height >= 0),
     -- last connected block; NULL before the first
     cursor_height   INTEGER,
+    -- EVM: the highest of our blocks that the nodes called safe, and final; kept while we hold them
+    safe_height      INTEGER,
+    finalized_height INTEGER,
     -- number of the last applied mempool list; an older one is refused
     mempool_poll    INTEGER NOT NULL DEFAULT 0,
     -- time spent under applied, synced lists; evictions are measured on it
@@ -59,13 +63,20 @@ CREATE TABLE headers (
     UNIQUE (chain, hash)
 ) STRICT, WITHOUT ROWID;
 
--- What can be paid: CAIP-19 id, with what people need to read an amount.
+-- What can be paid: CAIP-19 id, with what people need to read an amount. A token is a matching rule like an
+-- address, so that listing it credits nothing of the past.
 CREATE TABLE assets (
-    id       INTEGER PRIMARY KEY,
-    chain    INTEGER NOT NULL REFERENCES chains (id),
-    caip     TEXT NOT NULL,
-    symbol   TEXT NOT NULL,
-    decimals INTEGER NOT NULL CHECK (decimals BETWEEN 0 AND 77),
+    id          INTEGER PRIMARY KEY,
+    chain       INTEGER NOT NULL REFERENCES chains (id),
+    caip        TEXT NOT NULL,
+    -- NULL = the chain's own coin
+    contract    BLOB CHECK (length(contract) = 20),
+    symbol      TEXT NOT NULL,
+    decimals    INTEGER NOT NULL CHECK (decimals BETWEEN 0 AND 77),
+    -- nothing below it counts; NULL = the chain's start height, not yet known
+    from_height INTEGER,
+    -- 1 = the config names it now
+    is_listed   INTEGER NOT NULL CHECK (is_listed IN (0, 1)),
     UNIQUE (chain, caip)
 ) STRICT;
 
@@ -106,6 +117,8 @@ CREATE TABLE txs (
     chain         INTEGER NOT NULL REFERENCES chains (id),
     txid          BLOB NOT NULL CHECK (length(txid) = 32),
     is_coinbase   INTEGER NOT NULL CHECK (is_coinbase IN (0, 1)),
+    -- EVM: who sent it
+    sender        BLOB CHECK (length(sender) = 20),
     first_seen_at INTEGER NOT NULL,
     -- in the last applied mempool list
     is_listed     INTEGER NOT NULL DEFAULT 0 CHECK (is_listed IN (0, 1)),
@@ -146,10 +159,14 @@ CREATE INDEX inputs_by_prevout ON inputs (prev_txid, prev_vout);
 CREATE TABLE outputs (
     id           INTEGER PRIMARY KEY,
     tx           INTEGER NOT NULL REFERENCES txs (id),
+    -- output number; EVM: position + 2^40 * execution
     vout         INTEGER NOT NULL CHECK (vout >= 0),
     address      INTEGER NOT NULL REFERENCES addresses (id),
+    asset        INTEGER NOT NULL REFERENCES assets (id),
     amount       TEXT NOT NULL CHECK (amount NOT GLOB '*[^0-9]*' AND length(amount) BETWEEN 1 AND 78
                                      AND (amount = '0' OR amount NOT GLOB '0*')),
+    -- EVM: whose coin or token moved here
+    payer        BLOB CHECK (length(payer) = 20),
     origin       TEXT NOT NULL CHECK (origin IN ('external', 'internal', 'mixed')),
     -- the transaction that spends it, mempool or block
     spent_by     BLOB CHECK (length(spent_by) = 32),
@@ -174,9 +191,10 @@ CREATE TABLE deposits (
                                                  'orphaned', 'failed')),
     -- of its block, while it has one
     height        INTEGER,
-    -- N of the policy tier that applies
+    -- N of the policy tier that applies, or its finality tag
     confirmations INTEGER CHECK (confirmations >= 1),
-    -- the tip height at which it may be credited
+    tag           TEXT CHECK (tag IN ('safe', 'finalized')),
+    -- the height that the tip, or the last accepted block with the tag, has to reach before it is credited
     due_height    INTEGER,
     -- NOT NULL = held: the mark beside the state
     held_reason   TEXT,
@@ -184,7 +202,8 @@ CREATE TABLE deposits (
     first_seen_at INTEGER NOT NULL,
     CHECK ((state IN ('confirming', 'credited', 'failed')) = (height IS NOT NULL)),
     CHECK ((state IN ('confirming', 'credited')) = (due_height IS NOT NULL)),
-    CHECK ((due_height IS NULL) = (confirmations IS NULL)),
+    CHECK ((due_height IS NULL) = (confirmations IS NULL AND tag IS NULL)),
+    CHECK (confirmations IS NULL OR tag IS NULL),
     CHECK ((held_reason IS NULL) = (held_at IS NULL)),
     CHECK (NOT (state = 'credited' AND held_reason IS NOT NULL))
 ) STRICT;
@@ -222,14 +241,16 @@ CREATE TABLE journal (
     -- writes the same rows. First the block that holds (of a reversal: held) the payment.
     block_height  INTEGER NOT NULL,
     block_hash    BLOB NOT NULL CHECK (length(block_hash) = 32),
-    -- N that was required
-    confirmations INTEGER NOT NULL,
+    -- N or the finality tag that was required
+    confirmations INTEGER,
+    tag           TEXT CHECK (tag IN ('safe', 'finalized')),
     due_height    INTEGER NOT NULL,
     -- the block at the due height; NULL on reversals
     due_hash      BLOB CHECK (length(due_hash) = 32),
     -- reversals: the state it moved to, or why it was held
     reason        TEXT NOT NULL DEFAULT '',
     UNIQUE (credit, sequence),
+    CHECK ((confirmations IS NULL) <> (tag IS NULL)),
     CHECK ((kind = 'reversal') = (due_hash IS NULL)),
     CHECK ((kind = 'credit') = (sequence = 1)),
     CHECK ((kind = 'reversal') = (sequence % 2 = 0))

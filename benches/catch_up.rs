@@ -27,7 +27,7 @@ use creditd::egress::HttpDial;
 use creditd::follow::{Follower, Settings, Start};
 use creditd::index::{self, Index};
 use creditd::rules::ListVersion;
-use creditd::rules::policy::{Policy, Tier};
+use creditd::rules::policy::{Policy, Requirement, Tier};
 use creditd::store::{Database, OpenMode, Store, Terms};
 use support::addresses::{self, INSTANCE};
 use support::chain::{self, Plan};
@@ -201,18 +201,19 @@ async fn height(store: &Store) -> u64 {
 fn settings() -> Settings {
     let tier = Tier {
         below: None,
-        confirmations: CONFIRMATIONS,
+        needs: Requirement::Confirmations(CONFIRMATIONS),
     };
     Settings {
         chain: addresses::new_chain(),
         start: Start::Height(PLAN.first_height()),
         terms: Terms {
-            policy: Policy::new(&[tier]).unwrap(),
+            policies: Terms::native(Policy::new(&[tier]).unwrap()),
             reorg_window: 144,
             evict_after_ms: 600_000,
         },
         poll: Duration::from_secs(1),
         mempool: Duration::from_secs(2),
         tip_age_max: None,
+        fork_patience: None,
     }
 }

@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use creditd::clock::Clock;
-use creditd::rules::policy::{Policy, Tier};
+use creditd::rules::policy::{Policy, Requirement, Tier};
 use creditd::rules::{
-    Amount, BlockHash, CandidateOutput, CandidateTx, Header, HeldHeader, ListVersion, Outpoint, ScannedBlock,
-    Txid, Work,
+    Amount, Asset, BlockHash, CandidateOutput, CandidateTx, Header, HeldHeader, ListVersion, Outpoint,
+    ScannedBlock, Tags, Txid, Work,
 };
 use creditd::store::{Advance, Advanced, Database, OpenMode, Terms};
 use rusqlite::types::Value;
@@ -142,10 +142,10 @@ fn prepare(path: &Path, confirmations: u32) -> (Advance, Terms) {
     addresses::seed(path, 0..DEPOSITS);
     let tier = Tier {
         below: None,
-        confirmations,
+        needs: Requirement::Confirmations(confirmations),
     };
     let terms = Terms {
-        policy: Policy::new(&[tier]).unwrap(),
+        policies: Terms::native(Policy::new(&[tier]).unwrap()),
         reorg_window: 144,
         evict_after_ms: 600_000,
     };
@@ -178,6 +178,7 @@ fn prepare(path: &Path, confirmations: u32) -> (Advance, Terms) {
                 output_shorts: Vec::new(),
             }],
             credit_ceiling: None,
+            tags: Tags::default(),
         });
     }
     database.close().unwrap();
@@ -213,6 +214,8 @@ fn held(height: u64) -> HeldHeader {
 /// One payment for each watched address, each in a transaction of its own with one input.
 fn payments() -> Vec<CandidateTx> {
     let payment = |n: u32| CandidateTx {
+        sender: None,
+        is_failed: false,
         txid: Txid(numbered(2, n.into())),
         is_coinbase: false,
         inputs: vec![Outpoint {
@@ -220,6 +223,9 @@ fn payments() -> Vec<CandidateTx> {
             vout: 1,
         }],
         outputs: vec![CandidateOutput {
+            asset: Asset::Native,
+            from: None,
+            doubt: None,
             vout: 0,
             script: addresses::watched(n),
             amount: Amount::from_u64(150_000 + u64::from(n)),

@@ -6,7 +6,7 @@ mod evm;
 
 pub use evm::EvmAddress;
 
-use crate::rules::{BlockHash, Script};
+use crate::rules::{BlockHash, ChainId, Script};
 use bitcoincore_rpc::bitcoin::base58;
 use bitcoincore_rpc::bitcoin::bech32::primitives::decode::SegwitHrpstringError;
 use bitcoincore_rpc::bitcoin::bech32::primitives::decode::{CharError, UncheckedHrpstringError};
@@ -91,6 +91,14 @@ impl Network {
             Network::Testnet4 | Network::Signet | Network::Regtest => (0x6f, 0xc4),
         }
     }
+}
+
+/// The address of a script on a chain, in its canonical spelling; `None` where it has none.
+pub fn print_on(chain: &ChainId, genesis: Option<&BlockHash>, script: &Script) -> Option<String> {
+    if chain.is_evm() {
+        return EvmAddress::of_script(script).map(|address| address.to_string());
+    }
+    print(Network::of_genesis(genesis?)?, script)
 }
 
 impl std::fmt::Display for Network {

@@ -13,7 +13,7 @@ use crate::egress::{GuardedDial, HttpDial, SystemResolver, TlsError};
 use crate::follow::{self, FollowError, Follower, Settings};
 use crate::ops::{self, Followed, Listener, Ops};
 use crate::pulse::{Pulse, PulsingDial};
-use crate::store::{Database, NewChain, Store, StoreError, Terms};
+use crate::store::{Database, NewAsset, NewChain, Store, StoreError, Terms};
 use crate::telemetry::error_line;
 use manager::Manager;
 use signals::Signals;
@@ -24,9 +24,6 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-
-/// Satoshi per bitcoin is 10^8.
-pub const BITCOIN_DECIMALS: u8 = 8;
 
 /// A stop is over within five seconds, whatever nodes and receivers do: the parts get so long ...
 const PARTS_MAX: Duration = Duration::from_millis(1_500);
@@ -378,11 +375,9 @@ fn merchants(config: &Config) -> Vec<(String, &'static str)> {
 pub fn new_chain(chain: &BitcoinChain) -> NewChain {
     NewChain {
         id: chain.chain.clone(),
-        genesis: chain.genesis,
+        genesis: Some(chain.genesis),
         alias: chain.alias.clone(),
-        native_asset: chain.chain.bitcoin_asset(),
-        symbol: chain.symbol.clone(),
-        decimals: BITCOIN_DECIMALS,
+        assets: vec![NewAsset::bitcoin(&chain.chain, &chain.symbol)],
     }
 }
 
@@ -394,12 +389,13 @@ fn settings(chain: &BitcoinChain) -> Settings {
             Start::Height(height) => follow::Start::Height(height),
         },
         terms: Terms {
-            policy: chain.policy.clone(),
+            policies: Terms::native(chain.policy.clone()),
             reorg_window: chain.reorg_window,
             evict_after_ms: crate::clock::millis(chain.evict_after),
         },
         poll: chain.poll,
         mempool: chain.mempool,
         tip_age_max: chain.tip_age_max,
+        fork_patience: None,
     }
 }

@@ -7,7 +7,7 @@ use bitcoincore_rpc::bitcoin::hashes::{Hash, hash160};
 use creditd::address::Network;
 use creditd::clock::Clock;
 use creditd::rules::{ChainId, Script};
-use creditd::store::{Database, NewChain, OpenMode};
+use creditd::store::{Database, NewAsset, NewChain, OpenMode};
 use rusqlite::{Connection, params};
 
 /// The instance name of the chain, as in the config that the tests write.
@@ -19,12 +19,10 @@ pub fn new_chain() -> NewChain {
     let genesis = Network::Regtest.genesis();
     let id = ChainId::bitcoin(&genesis, Some(INSTANCE));
     NewChain {
-        native_asset: id.bitcoin_asset(),
+        assets: vec![NewAsset::bitcoin(&id, "BTC")],
         id,
-        genesis,
+        genesis: Some(genesis),
         alias: ALIAS.to_owned(),
-        symbol: "BTC".to_owned(),
-        decimals: 8,
     }
 }
 

@@ -7,7 +7,7 @@ pub mod evm;
 pub mod rpc;
 
 use crate::index::Index;
-use crate::rules::{BlockHash, ChainId, Header, HeldHeader, MempoolList, ScannedBlock, Work};
+use crate::rules::{BlockHash, ChainId, Header, HeldHeader, MempoolList, ScannedBlock, Tags, Work};
 use std::future::Future;
 use std::time::Duration;
 use thiserror::Error;
@@ -43,6 +43,8 @@ pub struct NodeTip {
     /// The fork point of a branch with more work that the node knows but is not on: nothing above is
     /// credited.
     pub credit_ceiling: Option<u64>,
+    /// EVM: the blocks to which the node gives finality tags.
+    pub tags: Tags,
 }
 
 /// What a node says of one header.
@@ -120,12 +122,18 @@ pub trait ChainSource: Send + Sync + 'static {
     /// while we filter.
     fn fetch(&self, hash: BlockHash) -> impl Future<Output = Result<Self::Raw, SourceError>> + Send;
 
-    /// Checks a fetched block (hash, proof of work, merkle root) and filters it against the index. Asks
-    /// nobody; keeps its thread busy for milliseconds.
+    /// Checks a fetched block (Bitcoin: hash, proof of work, merkle root) and filters it against the index.
+    /// On Bitcoin it asks nobody and keeps its thread busy for milliseconds; on EVM chains it asks for the
+    /// receipts of what hit.
     ///
     /// # Errors
     /// [`SourceError::BadBlock`], and [`SourceError::Unreachable`] for what is no such block at all.
-    fn scan(&self, hash: BlockHash, raw: &Self::Raw, index: &Index) -> Result<ScannedBlock, SourceError>;
+    fn scan(
+        &self,
+        hash: BlockHash,
+        raw: &Self::Raw,
+        index: &Index,
+    ) -> impl Future<Output = Result<ScannedBlock, SourceError>> + Send;
 
     /// One block by hash, fetched, checked and filtered.
     fn block(
@@ -133,7 +141,7 @@ pub trait ChainSource: Send + Sync + 'static {
         hash: BlockHash,
         index: &Index,
     ) -> impl Future<Output = Result<ScannedBlock, SourceError>> + Send {
-        async move { self.scan(hash, &self.fetch(hash).await?, index) }
+        async move { self.scan(hash, &self.fetch(hash).await?, index).await }
     }
 
     /// Holds a header against its parent by the rules that need both (on Bitcoin, that difficulty moves only
@@ -144,6 +152,24 @@ pub trait ChainSource: Send + Sync + 'static {
     fn check_link(&self, parent: &HeldHeader, header: &Header) -> Result<(), SourceError> {
         let _ = (parent, header);
         Ok(())
+    }
+
+    /// Does every node of the chain that there is say that `ours` is not on its chain? Asked before a branch
+    /// is taken that is no better than ours, so an answer that fails is a no.
+    fn is_left_by_all(&self, ours: &HeldHeader) -> impl Future<Output = bool> + Send {
+        let _ = ours;
+        async { false }
+    }
+
+    /// Does the operator want more than one node to agree before something is credited?
+    fn needs_agreement(&self) -> bool {
+        false
+    }
+
+    /// Do as many nodes as the operator wants say that this block of ours is on their chain?
+    fn is_agreed(&self, ours: &HeldHeader) -> impl Future<Output = bool> + Send {
+        let _ = ours;
+        async { true }
     }
 
     /// The mempool, filtered against the index. `None` where the chain has none, or its tip moved during the

@@ -7,7 +7,8 @@ use super::table::{Align, Table};
 use super::{Outcome, Shapes};
 use crate::clock::rfc3339;
 use crate::config::Config;
-use crate::rules::policy;
+use crate::rules::Script;
+use crate::rules::policy::{self, Requirement};
 use crate::rules::state::State;
 use crate::store::Deposit;
 use crate::store::report::{Filter, Listed};
@@ -21,6 +22,11 @@ pub(super) struct DepositJson {
     pub(super) txid: String,
     pub(super) vout: u64,
     pub(super) address: String,
+    /// EVM: who sent the transaction, and whose coin or token moved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sender: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) payer: Option<String>,
     pub(super) merchant: String,
     pub(super) reference: String,
     pub(super) asset: String,
@@ -39,6 +45,9 @@ pub(super) struct DepositJson {
     pub(super) confirmations_required: Option<u32>,
     /// N of the policy; of a block reward the chain itself asks for more.
     pub(super) policy_confirmations: Option<u32>,
+    /// EVM: the finality tag that it needs instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) finality_required: Option<&'static str>,
     pub(super) due_height: Option<u64>,
     pub(super) replaced_by: Option<String>,
     pub(super) first_seen_at: String,
@@ -47,12 +56,19 @@ pub(super) struct DepositJson {
 /// A deposit for JSON.
 pub(super) fn json(chains: &Chains, deposit: &Deposit) -> DepositJson {
     let tip = chains.tip(deposit.chain);
+    let printed = |script: &Option<Script>| {
+        let script = script.as_ref()?;
+        Some(chains.address(deposit.chain, script))
+    };
+    let tag = deposit.needs.and_then(Requirement::tag);
     DepositJson {
         id: deposit.id.clone(),
         chain: chains.alias(deposit.chain).to_owned(),
         txid: deposit.outpoint.txid.to_string(),
         vout: deposit.outpoint.vout,
         address: chains.address(deposit.chain, &deposit.script),
+        sender: printed(&deposit.sender),
+        payer: printed(&deposit.payer),
         merchant: deposit.merchant.clone(),
         reference: deposit.reference.clone(),
         asset: deposit.asset.clone(),
@@ -67,10 +83,12 @@ pub(super) fn json(chains: &Chains, deposit: &Deposit) -> DepositJson {
         block_height: deposit.height,
         depth: depth(deposit, tip),
         confirmations_required: match (deposit.height, deposit.due_height) {
+            _ if tag.is_some() => None,
             (Some(height), Some(due)) => Some(needed(height, due)),
-            (None, _) | (_, None) => deposit.confirmations,
+            (None, _) | (_, None) => deposit.needs.and_then(Requirement::confirmations),
         },
-        policy_confirmations: deposit.confirmations,
+        policy_confirmations: deposit.needs.and_then(Requirement::confirmations),
+        finality_required: tag,
         due_height: deposit.due_height,
         replaced_by: deposit.replaced_by.map(|txid| txid.to_string()),
         first_seen_at: rfc3339(deposit.first_seen_at),
@@ -115,6 +133,9 @@ fn confirming(deposit: &Deposit, tip: Option<u64>) -> String {
     let (Some(depth), Some(due), Some(tip)) = (depth(deposit, tip), deposit.due_height, tip) else {
         return "in a block".to_owned();
     };
+    if let Some(tag) = deposit.needs.and_then(Requirement::tag) {
+        return format!("depth {depth}; credited once its block is {tag}");
+    }
     let needed = due
         .saturating_sub(deposit.height.unwrap_or(due))
         .saturating_add(1);
@@ -136,6 +157,9 @@ fn held_words(reason: &str) -> &str {
     match reason {
         "own_inputs" => "own_inputs: it spends coins of the merchant among others",
         "internal" => "internal: a transfer between the merchant's own addresses",
+        "status_unknown" => "status_unknown: its receipt does not say that it succeeded",
+        "balance_differs" => "balance_differs: the token moved another amount than it says",
+        "reexecuted" => "reexecuted: a reorg changed what was credited at its position",
         "illegal_move" => "illegal_move: the chain showed what its state cannot meet",
         "operator" => "by the operator, see the history",
         other => other,

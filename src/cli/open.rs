@@ -2,7 +2,7 @@
 
 use super::Problem;
 use super::args::{ChainArg, Page};
-use crate::address::{self, Network};
+use crate::address;
 use crate::clock::Clock;
 use crate::config::{BitcoinChain, Config};
 use crate::rules::{ChainId, Script};
@@ -127,8 +127,7 @@ impl Chains {
 
 /// A script's address, or its bytes where it has none.
 pub(super) fn printed(chain: &ChainRow, script: &Script) -> String {
-    Network::of_genesis(&chain.genesis)
-        .and_then(|network| address::print(network, script))
+    address::print_on(&chain.id, chain.genesis.as_ref(), script)
         .unwrap_or_else(|| const_hex::encode(&script.0))
 }
 

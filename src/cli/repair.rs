@@ -164,6 +164,7 @@ fn check_rescan(database: &Database, chain: ChainKey, from: u64, backfill: &Back
     let (row, is_watched) = database.read(|tx| {
         let is_watched = match backfill {
             Backfill::Script(script) => tx.address(chain, script)?.is_some(),
+            Backfill::Token(contract) => tx.is_listed(chain, contract)?,
             Backfill::Nothing | Backfill::All => true,
         };
         Ok((tx.chain_by_key(chain)?, is_watched))

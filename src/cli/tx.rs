@@ -11,8 +11,8 @@ use crate::address;
 use crate::check::counted;
 use crate::clock::rfc3339;
 use crate::config::{BitcoinChain, Config};
-use crate::daemon::BITCOIN_DECIMALS;
-use crate::rules::{Txid, policy};
+use crate::rules::Txid;
+use crate::rules::policy::{self, Requirement};
 use crate::store::report::{AuditRow, DepositStory, EventRow, OutputStory, TxStory};
 use crate::store::{Database, JournalEntry};
 use serde::Serialize;
@@ -52,6 +52,7 @@ struct OutputJson {
     kind: &'static str,
     merchant: String,
     reference: String,
+    asset: String,
     symbol: String,
     amount: String,
     amount_base: String,
@@ -88,7 +89,10 @@ struct EntryJson {
     at: String,
     block_height: u64,
     block_hash: String,
-    confirmations_required: u32,
+    confirmations_required: Option<u32>,
+    /// EVM: the finality tag that was required instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finality_required: Option<&'static str>,
     due_height: u64,
     due_hash: Option<String>,
     reason: String,
@@ -138,7 +142,7 @@ pub(super) fn tx(out: &mut Out, config: &Config, typed: &str) -> anyhow::Result<
                     `creditd rescan --backfill ADDRESS` finds what came before an address was watched";
         return Err(Problem::found(text, next).into());
     }
-    let stories: Vec<TxJson> = stories.iter().map(|story| json(config, &chains, story)).collect();
+    let stories: Vec<TxJson> = stories.iter().map(|story| json(&chains, story)).collect();
     if out.json {
         return out.list("transactions", &stories, None);
     }
@@ -175,9 +179,7 @@ fn no_transaction(config: &Config, typed: &str) -> Problem {
     Problem::misuse(format!("{typed:?} is no transaction id"), next)
 }
 
-fn json(config: &Config, chains: &Chains, story: &TxStory) -> TxJson {
-    let configured = config.bitcoin.iter().find(|chain| chain.chain == story.chain.id);
-    let symbol = configured.map_or("", |chain| chain.symbol.as_str());
+fn json(chains: &Chains, story: &TxStory) -> TxJson {
     let tip = chains.tip(story.chain.key);
     TxJson {
         chain: story.chain.alias.clone(),
@@ -208,20 +210,21 @@ fn json(config: &Config, chains: &Chains, story: &TxStory) -> TxJson {
         outputs: story
             .outputs
             .iter()
-            .map(|output| output_json(chains, story, output, symbol))
+            .map(|output| output_json(chains, story, output))
             .collect(),
     }
 }
 
-fn output_json(chains: &Chains, story: &TxStory, output: &OutputStory, symbol: &str) -> OutputJson {
+fn output_json(chains: &Chains, story: &TxStory, output: &OutputStory) -> OutputJson {
     OutputJson {
         vout: output.vout,
         address: open::printed(&story.chain, &output.script),
         kind: output.kind.word(),
         merchant: output.merchant.clone(),
         reference: output.reference.clone(),
-        symbol: symbol.to_owned(),
-        amount: output.amount.to_units_string(BITCOIN_DECIMALS),
+        asset: output.asset.clone(),
+        symbol: output.symbol.clone(),
+        amount: output.amount.to_units_string(output.decimals),
         amount_base: output.amount.to_string(),
         origin: output.origin.clone(),
         spent_by: output.spent_by.map(|txid| txid.to_string()),
@@ -255,10 +258,13 @@ fn entry_json(entry: &JournalEntry) -> EntryJson {
         at: rfc3339(entry.at),
         block_height: entry.block_height,
         block_hash: entry.block_hash.to_string(),
-        confirmations_required: match entry.due_hash {
-            Some(_) => deposits::needed(entry.block_height, entry.due_height),
-            None => entry.confirmations,
+        confirmations_required: match (entry.needs, entry.due_hash) {
+            (Requirement::Confirmations(_), Some(_)) => {
+                Some(deposits::needed(entry.block_height, entry.due_height))
+            }
+            (needs, _) => needs.confirmations(),
         },
+        finality_required: entry.needs.tag(),
         due_height: entry.due_height,
         due_hash: entry.due_hash.map(|hash| hash.to_string()),
         reason: entry.reason.clone(),
@@ -430,11 +436,14 @@ fn print_deposit(out: &mut Out, story: &StoryJson) -> anyhow::Result<()> {
 fn entry_words(entry: &EntryJson) -> String {
     let (kind, block, hash) = (&entry.entry, entry.block_height, &entry.block_hash);
     let why = match (entry.reason.as_str(), &entry.due_hash) {
-        ("", _) => format!(
-            "{}, due at height {}",
-            counted(u64::from(entry.confirmations_required), "confirmation"),
-            entry.due_height
-        ),
+        ("", _) => match (entry.confirmations_required, entry.finality_required) {
+            (Some(needed), _) => format!(
+                "{}, due at height {}",
+                counted(u64::from(needed), "confirmation"),
+                entry.due_height
+            ),
+            (None, tag) => format!("a {} block", tag.unwrap_or_default()),
+        },
         (reason, _) => shown(reason),
     };
     format!("{kind}: block {block} ({hash}), {why}")

@@ -3,7 +3,8 @@
 use super::{Checkpoint, SecretFile, Start};
 use crate::address::EvmAddress;
 use crate::egress::NodeUrl;
-use crate::rules::{Amount, ChainId};
+use crate::rules::ChainId;
+use crate::rules::policy::Policy;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -107,7 +108,7 @@ pub struct EvmNative {
     /// How coin that moves inside a transaction is seen.
     pub inner: InnerSource,
     /// When a payment is credited.
-    pub policy: Vec<EvmTier>,
+    pub policy: Policy,
 }
 
 /// How coin that moves inside a transaction is seen.
@@ -152,27 +153,7 @@ pub struct EvmToken {
     /// Nothing below this height counts; `None` = decided when the token is first listed.
     pub from: Option<u64>,
     /// When a payment is credited.
-    pub policy: Vec<EvmTier>,
-}
-
-/// One step of a policy. Only the last has no `below`; bounds and needs rise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EvmTier {
-    /// The first sum that it does not cover.
-    pub below: Option<Amount>,
-    /// What a payment needs before it is credited.
-    pub needs: EvmNeeds,
-}
-
-/// What a payment needs before it is credited, from the least to the most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum EvmNeeds {
-    /// This depth.
-    Confirmations(u32),
-    /// A block at or above its own with the tag `safe`.
-    Safe,
-    /// One with the tag `finalized`.
-    Finalized,
+    pub policy: Policy,
 }
 
 /// What can be paid on a chain, for people and lists.

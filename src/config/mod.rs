@@ -7,8 +7,8 @@ mod secret;
 mod section;
 
 pub use evm::{
-    AssetInfo, EndpointAuth, EndpointUrl, EvmChain, EvmEndpoint, EvmNative, EvmNeeds, EvmTier, EvmToken,
-    InnerSource, TraceMethod,
+    AssetInfo, EndpointAuth, EndpointUrl, EvmChain, EvmEndpoint, EvmNative, EvmToken, InnerSource,
+    TraceMethod,
 };
 pub use secret::{Secret, SecretError, SecretFile, read_secret_text};
 pub use section::Fault;

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::address::Network;
 use crate::rules::fork::REORG_WINDOW_MAX;
-use crate::rules::policy::{Policy, PolicyError, Tier};
+use crate::rules::policy::{Policy, PolicyError, Requirement, Tier};
 use crate::rules::{Amount, BlockHash, ChainId};
 use std::path::Path;
 use std::time::Duration;
@@ -100,7 +100,11 @@ fn bitcoin(section: &Section<'_>, folder: &Path) -> Option<BitcoinChain> {
     let symbol = section.optional("symbol", symbols, |value| {
         text(value).filter(|text| is_symbol(text))
     });
-    let policy = policy(section, reorg_window);
+    let depths = Depths {
+        reorg_window,
+        has_tags: false,
+    };
+    let policy = policy(section, "bitcoin.policy", BITCOIN_DECIMALS, &depths);
     section.close();
     let (alias, network, policy) = (alias?, network?, policy?);
     let genesis = network.genesis();
@@ -256,30 +260,20 @@ fn tip_age_max(section: &Section<'_>, network: Option<Network>) -> Option<Durati
     }
 }
 
-/// There is no default: how deep is deep enough is the operator's decision.
-fn policy(section: &Section<'_>, reorg_window: u64) -> Option<Policy> {
+/// There is no default: how sure is sure enough is the operator's decision. `path` is the section's name in
+/// the file, for the words of a fault.
+fn policy(section: &Section<'_>, path: &str, decimals: u8, depths: &Depths) -> Option<Policy> {
     let sections = section.tables("policy")?;
     if sections.is_empty() {
         let text =
-            "missing, allowed: at least one [[bitcoin.policy]] with confirmations; there is no default";
+            format!("missing, allowed: at least one [[{path}]] with confirmations; there is no default");
         section.missing("policy", text);
         return None;
     }
-    let mut tiers = Vec::new();
-    for tier in &sections {
-        let below = tier.optional("below", "a text of whole units such as \"0.05\"", |value| {
-            Amount::from_units_str(text(value)?, BITCOIN_DECIMALS).ok()
-        });
-        let allowed = format!("a whole number from 1 to {reorg_window} (reorg_window)");
-        let confirmations = tier.required("confirmations", &allowed, |value| {
-            let number = whole(value).filter(|number| (1..=reorg_window).contains(number))?;
-            u32::try_from(number).ok()
-        });
-        tier.close();
-        if let (Some(confirmations), true) = (confirmations, below.is_some() == tier.has("below")) {
-            tiers.push(Tier { below, confirmations });
-        }
-    }
+    let tiers: Vec<Tier> = sections
+        .iter()
+        .filter_map(|section| tier(section, decimals, depths))
+        .collect();
     if tiers.len() < sections.len() {
         return None;
     }
@@ -297,6 +291,35 @@ fn policy(section: &Section<'_>, reorg_window: u64) -> Option<Policy> {
             sections[tier].fault(key, error.to_string());
         })
         .ok()
+}
+
+/// What a policy may ask for.
+struct Depths {
+    /// The most confirmations: deeper than the reorg window nothing is undone.
+    reorg_window: u64,
+    /// EVM: may it be a finality tag?
+    has_tags: bool,
+}
+
+fn tier(section: &Section<'_>, decimals: u8, depths: &Depths) -> Option<Tier> {
+    let below = section.optional("below", "a text of whole units such as \"0.05\"", |value| {
+        Amount::from_units_str(text(value)?, decimals).ok()
+    });
+    let window = depths.reorg_window;
+    let mut allowed = format!("a whole number from 1 to {window} (reorg_window)");
+    if depths.has_tags {
+        allowed.push_str(", \"safe\" or \"finalized\"");
+    }
+    let needs = section.required("confirmations", &allowed, |value| match text(value) {
+        Some(tag) => Requirement::from_tag(tag).filter(|_| depths.has_tags),
+        None => {
+            let count = whole(value).filter(|count| (1..=window).contains(count))?;
+            u32::try_from(count).ok().map(Requirement::Confirmations)
+        }
+    });
+    section.close();
+    let needs = needs.filter(|_| below.is_some() == section.has("below"))?;
+    Some(Tier { below, needs })
 }
 
 fn merchants(sections: &[Section<'_>]) -> Vec<MerchantConfig> {

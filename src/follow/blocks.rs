@@ -16,7 +16,7 @@ const BATCH_BLOCKS: usize = 64;
 const BATCH_MS: i64 = 100;
 /// So many blocks are under way from the node, or here and not yet filtered: enough that neither side waits
 /// for the other where one block takes longer than the next.
-const FETCHES: usize = 6;
+pub(super) const FETCHES: usize = 6;
 /// How many hashes of the node's chain are asked for at once.
 const HASHES: usize = 512;
 /// The reorg transaction connects at most this many blocks more than the window can disconnect.
@@ -75,12 +75,14 @@ impl<S: ChainSource> Follower<S> {
     }
 
     /// Leaves our branch at `fork_height` for the node's better one, in one transaction that holds all
-    /// disconnects and only as many connects as beat our tip; the rest is ordinary catch-up.
+    /// disconnects and only as many connects as beat our tip; the rest is ordinary catch-up. One that is no
+    /// better is taken only where that was decided before (`is_worse`).
     pub(super) async fn reorg(
         &mut self,
         tip: &HeldHeader,
         node: &NodeTip,
         fork_height: u64,
+        is_worse: bool,
     ) -> Result<bool, Trouble> {
         let key = self.key;
         let fork = self.store.read(move |tx| tx.header_at(key, fork_height)).await?;
@@ -99,6 +101,7 @@ impl<S: ChainSource> Follower<S> {
         if let Some(last) = hashes.last()
             && let Some(last) = self.source.header(*last).await?
             && last.held.chainwork < tip.chainwork
+            && !is_worse
         {
             return Err(not_better());
         }
@@ -106,16 +109,15 @@ impl<S: ChainSource> Follower<S> {
         let mut last = fork;
         for hash in hashes {
             let raw = self.source.fetch(hash).await?;
-            let block = scan(&*self.source, &mut self.index, &last, hash, &raw)?;
+            let block = scan(&*self.source, &mut self.index, &last, hash, &raw).await?;
             last = place(&last, &block)?;
             blocks.push(block);
             if last.chainwork > tip.chainwork {
                 break;
             }
         }
-        if last.chainwork < tip.chainwork
-            || (last.chainwork == tip.chainwork && last.header.hash != node.hash)
-        {
+        let is_equal = last.chainwork == tip.chainwork && last.header.hash == node.hash;
+        if last.chainwork <= tip.chainwork && !is_equal && !is_worse {
             return Err(not_better());
         }
         let (alias, depth) = (&self.settings.chain.alias, tip.height - fork_height);
@@ -131,8 +133,16 @@ impl<S: ChainSource> Follower<S> {
     }
 
     /// One transaction without a block: credits that no new tip brings up.
-    pub(super) async fn credit_now(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<(), Trouble> {
-        let step = self.step_of(*tip, None, Vec::new(), node);
+    pub(super) async fn credit_now(
+        &mut self,
+        tip: &HeldHeader,
+        node: &NodeTip,
+        ceiling: Option<u64>,
+    ) -> Result<(), Trouble> {
+        let step = Advance {
+            credit_ceiling: ceiling,
+            ..self.step_of(*tip, None, Vec::new(), node)
+        };
         let committed = commit(self.store.clone(), step, self.terms.clone()).await?;
         self.settle(committed, 0);
         Ok(())
@@ -150,7 +160,8 @@ impl<S: ChainSource> Follower<S> {
             from,
             fork_height,
             blocks,
-            credit_ceiling: node.credit_ceiling,
+            credit_ceiling: self.ceiling(node),
+            tags: node.tags,
         }
     }
 
@@ -227,9 +238,10 @@ async fn fetch<S: ChainSource>(
         failure: None,
     };
     while let Some((hash, raw)) = fetched.next().await {
-        let block = raw
-            .map_err(Trouble::Source)
-            .and_then(|raw| scan(source, index, &run.last, hash, &raw));
+        let block = match raw {
+            Ok(raw) => scan(source, index, &run.last, hash, &raw).await,
+            Err(error) => Err(Trouble::Source(error)),
+        };
         match block.and_then(|block| Ok((place(&run.last, &block)?, block))) {
             Ok((last, block)) => {
                 run.last = last;
@@ -249,14 +261,14 @@ async fn fetch<S: ChainSource>(
 
 /// Filters one block that must be the child of `parent`. What it holds of ours is known to the filter
 /// before the next block is looked at, so that a spend in the very next block is found.
-fn scan<S: ChainSource>(
+async fn scan<S: ChainSource>(
     source: &S,
     index: &mut Index,
     parent: &HeldHeader,
     hash: BlockHash,
     raw: &S::Raw,
 ) -> Result<ScannedBlock, Trouble> {
-    let block = source.scan(hash, raw, index)?;
+    let block = source.scan(hash, raw, index).await?;
     if block.header.hash != hash || block.header.parent != parent.header.hash {
         // The node went to another branch between two answers: look again.
         return Err(Trouble::Source(SourceError::UnknownBlock(hash)));

@@ -4,6 +4,7 @@
 //! database. Start at [`Follower::run`].
 
 mod blocks;
+mod branches;
 mod report;
 mod rescan;
 mod start;
@@ -13,8 +14,8 @@ use crate::clock::{Clock, millis};
 use crate::index::Index;
 use crate::pulse::Pulse;
 use crate::rules::chain_state::ChainState;
-use crate::rules::fork::{Comparison, EqualBranches, ForkStep, OurTipAtNode};
-use crate::rules::{HeldHeader, MempoolList};
+use crate::rules::fork::{EqualBranches, ForkStep};
+use crate::rules::{HeldHeader, MempoolList, Tags};
 use crate::store::{ChainKey, ListApplied, Listing, NewChain, Store, StoreError, Terms};
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +45,9 @@ pub struct Settings {
     pub mempool: Duration,
     /// A tip older than this is not believed to be the newest; `None` on chains that mine on demand.
     pub tip_age_max: Option<Duration>,
+    /// EVM: how long every node must have served a branch that is no better than ours, and it alone, before
+    /// it is taken; `None` = only on an operator's word.
+    pub fork_patience: Option<Duration>,
 }
 
 /// Why a follower stopped for good: only the database can make it.
@@ -83,6 +87,9 @@ const LIST_REPEAT: Duration = Duration::from_secs(10);
 /// window.
 const RELOAD_BLOCKS: u64 = 144;
 
+/// Where operators find what to do about a reorg that is too deep.
+const REANCHOR: &str = "docs/operations.md has the steps (A reorg deeper than the window)";
+
 /// The follower of one chain.
 pub struct Follower<S: ChainSource> {
     source: Arc<S>,
@@ -100,6 +107,10 @@ pub struct Follower<S: ChainSource> {
     listed_at: Option<tokio::time::Instant>,
     connected_since_load: u64,
     equals: EqualBranches,
+    /// Since when every node has served a branch that is no better than ours.
+    left_since: Option<tokio::time::Instant>,
+    /// The finality tags that the node told last, and since when it tells these.
+    tags: (Tags, tokio::time::Instant),
     failures: u32,
     /// For how many looks in a row the node has been behind, or without a block that it has promised.
     looks_behind: u32,
@@ -152,6 +163,8 @@ impl<S: ChainSource> Follower<S> {
             listed_at: None,
             connected_since_load: 0,
             equals: EqualBranches::default(),
+            left_since: None,
+            tags: (Tags::default(), clock.instant()),
             failures: 0,
             looks_behind: 0,
             rescan_waits_for: String::new(),
@@ -213,6 +226,14 @@ impl<S: ChainSource> Follower<S> {
             let identity = self.source.identity().await?;
             let alias = &self.settings.chain.alias;
             tracing::info!(chain = %alias, software = %identity.software, "{alias} is {}", identity.chain);
+            let (key, genesis) = (self.key, identity.genesis);
+            self.store
+                .write(move |tx| tx.pin_genesis(key, genesis))
+                .await
+                .map_err(|error| match error {
+                    StoreError::Refused(why) => Trouble::Source(SourceError::WrongNetwork(why)),
+                    other => Trouble::Store(other),
+                })?;
             self.is_identified = true;
         }
         let node = self.source.tip().await?;
@@ -224,7 +245,7 @@ impl<S: ChainSource> Follower<S> {
         let tip = row
             .cursor
             .ok_or_else(|| StoreError::Contradiction("an anchored chain without cursor".into()))?;
-        let step = self.equals.judge(&self.comparison(&tip, &node).await?);
+        let step = self.judge(&tip, &node, row.finalized).await?;
         let followed = self.follow_tip(step, &tip, &node).await;
         if self.reanchor(step, &followed).await? || followed? {
             return Ok((node, Next::AtOnce));
@@ -290,6 +311,7 @@ impl<S: ChainSource> Follower<S> {
         tip: &HeldHeader,
         node: &NodeTip,
     ) -> Result<bool, Trouble> {
+        let node_is_better = node.chainwork >= tip.chainwork;
         let behind = |reason: String| {
             Err(Trouble::Stuck {
                 state: ChainState::Behind,
@@ -299,7 +321,7 @@ impl<S: ChainSource> Follower<S> {
         match step {
             ForkStep::AtTip => Ok(false),
             ForkStep::Extend => self.catch_up(tip, node).await,
-            ForkStep::Reorg { fork_height } => self.reorg(tip, node, fork_height).await,
+            ForkStep::Reorg { fork_height } => self.reorg(tip, node, fork_height, !node_is_better).await,
             ForkStep::Behind => behind(format!(
                 "the node is at height {}, we are at {} on the same chain",
                 node.height, tip.height
@@ -310,67 +332,46 @@ impl<S: ChainSource> Follower<S> {
             )),
             ForkStep::TooDeep => Err(Trouble::Stuck {
                 state: ChainState::ReorgTooDeep,
-                reason: format!(
-                    "no common ancestor in the last {} blocks below height {}, as far as they are held in a \
-                     row; \
-                     docs/operations.md has the steps (A reorg deeper than the window)",
-                    self.terms.reorg_window, tip.height
-                ),
+                reason: match self.left_since {
+                    Some(_) => format!(
+                        "the nodes have left our branch for one without our final block, or without any of \
+                         the last {} blocks below height {}; {REANCHOR}",
+                        self.terms.reorg_window, tip.height
+                    ),
+                    None => format!(
+                        "no common ancestor in the last {} blocks below height {}, as far as they are held \
+                         in a row; {REANCHOR}",
+                        self.terms.reorg_window, tip.height
+                    ),
+                },
             }),
         }
     }
 
-    async fn comparison(&self, tip: &HeldHeader, node: &NodeTip) -> Result<Comparison, Trouble> {
-        let mut at = Comparison {
-            our_hash: tip.header.hash,
-            our_height: tip.height,
-            our_chainwork: tip.chainwork,
-            node_hash: node.hash,
-            node_height: node.height,
-            node_chainwork: node.chainwork,
-            our_tip_at_node: OurTipAtNode::Active,
-            fork_height: Some(tip.height),
-        };
-        if node.hash != tip.header.hash {
-            at.our_tip_at_node = match self.source.header(tip.header.hash).await? {
-                Some(info) if info.is_active => OurTipAtNode::Active,
-                Some(_) => OurTipAtNode::Stale,
-                None => OurTipAtNode::Unknown,
-            };
-            if at.our_tip_at_node != OurTipAtNode::Active {
-                at.fork_height = self.fork_height(tip).await?;
-            }
+    /// Nothing above it is credited. Where several nodes have to agree, they are asked at the tip: nothing is
+    /// credited on the way there.
+    fn ceiling(&self, node: &NodeTip) -> Option<u64> {
+        match self.source.needs_agreement() {
+            true => Some(0),
+            false => node.credit_ceiling,
         }
-        Ok(at)
     }
 
-    /// The highest height of the window at which the node's active chain has our hash. A block can be undone
-    /// only where the header below it is held, so the search ends at the first gap: below what an older,
-    /// smaller window kept, or below a height that was gone back to, the real fork may lie between two
-    /// headers.
-    async fn fork_height(&self, tip: &HeldHeader) -> Result<Option<u64>, Trouble> {
-        let (key, lowest) = (self.key, tip.height.saturating_sub(self.terms.reorg_window));
-        let ours = self.store.read(move |tx| tx.hashes_down_to(key, lowest)).await?;
-        let span = usize::try_from(tip.height - lowest + 1).unwrap_or(usize::MAX);
-        let theirs = self.source.hashes(lowest, span).await?;
-        let in_a_row = (lowest..=tip.height).rev().zip(&ours);
-        let mut in_a_row = in_a_row.take_while(|(height, (held, _))| height == held);
-        let same = |height: u64, hash| {
-            usize::try_from(height - lowest).is_ok_and(|place| theirs.get(place) == Some(hash))
-        };
-        let fork = in_a_row.find(|(height, (_, hash))| same(*height, hash));
-        Ok(fork.map(|(height, _)| height))
-    }
-
-    /// Credits what became due without a new tip: a released hold, a ceiling that was lifted.
+    /// Credits what became due without a new tip: a released hold, a ceiling that was lifted, a block that
+    /// became final, nodes that agree now.
     async fn credit_waiting(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<(), Trouble> {
         let (key, height, ceiling) = (self.key, tip.height, node.credit_ceiling);
-        if self
+        if node.tags != self.tags.0 {
+            self.tags = (node.tags, self.clock.instant());
+            // With nothing to credit: the tags are to be accepted first.
+            self.credit_now(tip, node, self.ceiling(node)).await?;
+        }
+        let is_due = self
             .store
             .read(move |tx| tx.has_due(key, height, ceiling))
-            .await?
-        {
-            self.credit_now(tip, node).await?;
+            .await?;
+        if is_due && (!self.source.needs_agreement() || self.source.is_agreed(tip).await) {
+            self.credit_now(tip, node, ceiling).await?;
         }
         Ok(())
     }

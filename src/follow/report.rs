@@ -3,25 +3,52 @@
 use super::{FollowError, Follower, Trouble};
 use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::rules::chain_state::ChainState;
+use crate::rules::policy::Requirement;
 use crate::store::StoreError;
 use std::time::Duration;
 
 /// From this look in a row on a node that is behind, or lacks a block, is called so.
 const LOOKS_BEHIND: u32 = 3;
 
+/// A finality tag that has not moved for so long has stalled.
+const FINALITY_PATIENCE: Duration = Duration::from_secs(3_600);
+
 /// The longest pause between two rounds that fail.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 impl<S: ChainSource> Follower<S> {
     pub(super) async fn report_following(&mut self, node: &NodeTip) -> Result<(), FollowError> {
-        match self.node_trouble(node) {
-            Some(reason) => self.report(ChainState::Syncing, &reason, Some(node.height)).await,
-            None => {
-                let reason = self.rescan_waits_for.clone();
-                self.report(ChainState::Following, &reason, Some(node.height))
-                    .await
+        let (state, reason) = match (self.node_trouble(node), self.finality_trouble(node)) {
+            (Some(reason), _) => (ChainState::Syncing, reason),
+            (None, Some(reason)) => (ChainState::FinalityStalled, reason),
+            (None, None) => (ChainState::Following, self.rescan_waits_for.clone()),
+        };
+        self.report(state, &reason, Some(node.height)).await
+    }
+
+    /// What credits wait for where they need a finality tag that the node does not have or does not move.
+    fn finality_trouble(&self, node: &NodeTip) -> Option<String> {
+        let needs = |tag| self.terms.policies.values().any(|policy| policy.needs(tag));
+        let (tags, since) = self.tags;
+        let tagged = [
+            (Requirement::Safe, tags.safe),
+            (Requirement::Finalized, tags.finalized),
+        ];
+        let still = self.clock.instant() - since;
+        tagged.into_iter().find_map(|(tag, block)| {
+            let word = tag.tag().filter(|_| needs(tag))?;
+            match block {
+                None => Some(format!(
+                    "the node tells of no {word} block, which the policy asks for: nothing is credited by it"
+                )),
+                Some(block) if still >= FINALITY_PATIENCE && block.height < node.height => Some(format!(
+                    "the {word} block has stood at height {} for {} minutes: what needs it waits",
+                    block.height,
+                    still.as_secs() / 60
+                )),
+                Some(_) => None,
             }
-        }
+        })
     }
 
     pub(super) fn went_well(&mut self) {

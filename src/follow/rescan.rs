@@ -74,7 +74,7 @@ impl<S: ChainSource> Follower<S> {
             // The node has fewer blocks than we do right now.
             return Ok(false);
         }
-        let (terms, ceiling) = (self.terms.clone(), node.credit_ceiling);
+        let (terms, ceiling) = (self.terms.clone(), self.ceiling(node));
         let stepping = self
             .store
             .write_alone(move |tx| tx.rescan_step(key, &rescan, &blocks, ceiling, &terms));

@@ -1,10 +1,16 @@
 //! The first start of a chain: where its cursor is set, and which headers are held below it.
 
+use super::blocks::FETCHES;
 use super::{Follower, Start, Trouble};
 use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::rules::chain_state::ChainState;
-use crate::rules::{BlockHash, HeldHeader};
+use crate::rules::{BlockHash, HeldHeader, TaggedBlock};
 use crate::store::ChainRow;
+use futures_util::stream::{self, StreamExt as _};
+use std::pin::pin;
+
+/// At the start the last final block is looked for at most so far below: some hours of the fastest chains.
+const UNFINAL_MAX: u64 = 50_000;
 
 impl<S: ChainSource> Follower<S> {
     /// The chain with its cursor; sets the cursor where there is none yet, and says `None` then.
@@ -18,7 +24,7 @@ impl<S: ChainSource> Follower<S> {
             Start::Tip => node.height,
             Start::Height(height) => height.saturating_sub(1),
         };
-        let headers = self.headers_up_to(height).await?;
+        let headers = self.headers_up_to(height, node.tags.finalized).await?;
         let Some((at, below)) = headers.split_last() else {
             return Err(Trouble::Stuck {
                 state: ChainState::Syncing,
@@ -42,21 +48,30 @@ impl<S: ChainSource> Follower<S> {
     }
 
     /// The node's headers of a reorg window up to `height`, in order; empty when the node is not there yet.
-    /// Without those below the start, the first reorg after it would be deeper than what we hold.
-    async fn headers_up_to(&self, height: u64) -> Result<Vec<HeldHeader>, Trouble> {
-        let lowest = height.saturating_sub(self.terms.reorg_window);
+    /// Without those below the start, the first reorg after it would be deeper than what we hold, and a final
+    /// block below them could not be accepted.
+    async fn headers_up_to(
+        &self,
+        height: u64,
+        finalized: Option<TaggedBlock>,
+    ) -> Result<Vec<HeldHeader>, Trouble> {
+        let last = finalized.map(|last| last.height.max(height.saturating_sub(UNFINAL_MAX)));
+        let lowest = self.window_from(height, last);
         let wanted = usize::try_from(height - lowest + 1).unwrap_or(usize::MAX);
         let hashes: Vec<BlockHash> = self.source.hashes(lowest, wanted).await?;
         if hashes.len() < wanted {
             return Ok(Vec::new());
         }
         let mut headers: Vec<HeldHeader> = Vec::with_capacity(wanted);
-        for (height, hash) in (lowest..).zip(hashes) {
-            let info = self
-                .source
-                .header(hash)
-                .await?
-                .ok_or(SourceError::UnknownBlock(hash))?;
+        let asked = hashes
+            .into_iter()
+            .map(async |hash| (hash, self.source.header(hash).await));
+        let mut answers = pin!(stream::iter(asked).buffered(FETCHES));
+        for height in lowest.. {
+            let Some((hash, info)) = answers.next().await else {
+                break;
+            };
+            let info = info?.ok_or(SourceError::UnknownBlock(hash))?;
             if headers
                 .last()
                 .is_some_and(|below| below.header.hash != info.held.header.parent)

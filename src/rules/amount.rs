@@ -130,6 +130,11 @@ impl Work {
         Work(U256::from_be_bytes(bytes))
     }
 
+    /// So many units.
+    pub fn from_u64(units: u64) -> Work {
+        Work(U256::from(units))
+    }
+
     /// As 32 big-endian bytes.
     pub fn to_be_bytes(self) -> [u8; 32] {
         self.0.to_be_bytes()

@@ -1,7 +1,7 @@
 //! What a source reports of a chain: headers, candidates (transactions that touch something of ours), mempool
 //! lists. Sources make these values, the store applies them; neither sees the other.
 
-use super::{Amount, BlockHash, ListVersion, Outpoint, Script, Txid, Work};
+use super::{Amount, Asset, BlockHash, ListVersion, Outpoint, Script, Txid, Work};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -58,7 +58,12 @@ pub struct CandidateTx {
     pub txid: Txid,
     /// True for the block's first transaction, which makes new coin and has no inputs.
     pub is_coinbase: bool,
-    /// Every outpoint that it spends.
+    /// EVM: who sent it; `None` on Bitcoin.
+    pub sender: Option<Script>,
+    /// EVM: it is in its block with status 0, so it paid nobody. Never true on Bitcoin.
+    pub is_failed: bool,
+    /// Every outpoint that it spends; on EVM chains the one [`sender_outpoint`] of its sender and nonce, none
+    /// where it has none.
     pub inputs: Vec<Prevout>,
     /// The outputs whose script hit the index.
     pub outputs: Vec<CandidateOutput>,
@@ -70,15 +75,69 @@ pub struct CandidateTx {
 /// An outpoint that a transaction spends.
 pub type Prevout = Outpoint;
 
+/// A sender's nonce as if it were an outpoint: one transaction of a sender uses a nonce up, and whoever uses
+/// it first replaces all others, as with an outpoint on Bitcoin. Twelve zero bytes lead; a real transaction
+/// id that begins so would take 2^96 tries.
+pub fn sender_outpoint(sender: &[u8; 20], nonce: u64) -> Prevout {
+    let mut bytes = [0; 32];
+    bytes[12..].copy_from_slice(sender);
+    Outpoint {
+        txid: Txid(bytes),
+        vout: nonce,
+    }
+}
+
 /// One output to a script of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CandidateOutput {
-    /// Output number or position.
+    /// Output number, or on EVM chains the position ([`super::position`]) in execution 0.
     pub vout: u64,
     /// The script paid to.
     pub script: Script,
+    /// What it pays.
+    pub asset: Asset,
     /// The amount in base units.
     pub amount: Amount,
+    /// EVM: whose coin or token moves here; `None` on Bitcoin.
+    pub from: Option<Script>,
+    /// Why it cannot be believed without an operator, if so: its deposit is held.
+    pub doubt: Option<Doubt>,
+}
+
+/// Why an output of an EVM transaction starts held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Doubt {
+    /// The receipt does not say plainly whether the transaction succeeded.
+    Status,
+    /// The token moved another amount than its log says: it takes a fee, or lies.
+    Balance,
+}
+
+impl Doubt {
+    /// Every doubt.
+    pub const ALL: [Doubt; 2] = [Doubt::Status, Doubt::Balance];
+
+    /// The word in the database, JSON and tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            Doubt::Status => "status_unknown",
+            Doubt::Balance => "balance_differs",
+        }
+    }
+
+    /// Reads [`Doubt::word`] back.
+    pub fn from_word(word: &str) -> Option<Doubt> {
+        Doubt::ALL.into_iter().find(|doubt| doubt.word() == word)
+    }
+}
+
+/// A block that a node gives a finality tag (EVM `safe`, `finalized`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaggedBlock {
+    /// Its height.
+    pub height: u64,
+    /// Its hash.
+    pub hash: BlockHash,
 }
 
 /// An unconfirmed transaction that a candidate depends on.
@@ -104,4 +163,13 @@ pub struct MempoolList {
     pub txs: Vec<CandidateTx>,
     /// True when every listed transaction has been looked at.
     pub is_complete: bool,
+}
+
+/// The blocks that a node gives finality tags (EVM).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tags {
+    /// The tag `safe`.
+    pub safe: Option<TaggedBlock>,
+    /// The tag `finalized`.
+    pub finalized: Option<TaggedBlock>,
 }

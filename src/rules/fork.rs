@@ -7,9 +7,22 @@ use std::collections::BTreeSet;
 /// The most blocks that a reorg may be allowed to take back.
 pub const REORG_WINDOW_MAX: u64 = 2_016;
 
+/// Which of two branches is the better one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BranchRule {
+    /// Bitcoin: the one with more work; of two with as much, the one that the node has changed over to.
+    MostWork,
+    /// EVM, where each block counts as one unit of work: the higher one; of two as high, the one that the
+    /// node shows for some looks in a row. Nodes forget the blocks that they left, so that they know nothing
+    /// of our tip says nothing.
+    Highest,
+}
+
 /// Our tip and the node's, with what the node says of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Comparison {
+    /// How branches are compared.
+    pub rule: BranchRule,
     /// The hash of our tip.
     pub our_hash: BlockHash,
     /// The height of our tip.
@@ -26,6 +39,21 @@ pub struct Comparison {
     pub our_tip_at_node: OurTipAtNode,
     /// The highest of our headers that is on the node's active chain, where one was found inside the window.
     pub fork_height: Option<u64>,
+    /// The height of our block that is final by the nodes' word, if one is: no branch without it is better.
+    pub finalized: Option<u64>,
+}
+
+impl Comparison {
+    /// What becomes of a branch that is no better than ours, once every node has served it alone for long:
+    /// it is the chain now, unless it lacks a block of ours that was final.
+    pub fn after_patience(&self) -> ForkStep {
+        match self.fork_height {
+            Some(fork_height) if self.finalized.is_none_or(|last| fork_height >= last) => {
+                ForkStep::Reorg { fork_height }
+            }
+            Some(_) | None => ForkStep::TooDeep,
+        }
+    }
 }
 
 /// What a node says of our tip.
@@ -115,11 +143,16 @@ pub fn compare(at: &Comparison) -> ForkStep {
     if at.fork_height == Some(at.node_height) {
         return ForkStep::Behind;
     }
-    // As much work counts only when the same node says that it knows our tip and left it: nodes keep the
-    // branch that they saw first, so an equal branch under an unknown tip may be one that merely lags.
-    let is_better = at.node_chainwork > at.our_chainwork
-        || (at.node_chainwork == at.our_chainwork && at.our_tip_at_node == OurTipAtNode::Stale);
-    match (is_better, at.fork_height) {
+    let is_equal_enough = match at.rule {
+        // As much work counts only when the same node says that it knows our tip and left it: nodes keep the
+        // branch that they saw first, so an equal branch under an unknown tip may be one that merely lags.
+        BranchRule::MostWork => at.our_tip_at_node == OurTipAtNode::Stale,
+        BranchRule::Highest => true,
+    };
+    let is_better =
+        at.node_chainwork > at.our_chainwork || (at.node_chainwork == at.our_chainwork && is_equal_enough);
+    let is_final_lost = matches!((at.fork_height, at.finalized), (Some(fork), Some(last)) if fork < last);
+    match (is_better && !is_final_lost, at.fork_height) {
         (false, _) => ForkStep::BehindOnOtherBranch,
         (true, Some(fork_height)) => ForkStep::Reorg { fork_height },
         (true, None) => ForkStep::TooDeep,
@@ -226,6 +259,8 @@ mod tests {
     #[test]
     fn an_equal_branch_is_taken_after_some_looks_in_a_row_and_never_back() {
         let on = |ours: u8, theirs: u8| Comparison {
+            rule: BranchRule::MostWork,
+            finalized: None,
             our_hash: BlockHash([ours; 32]),
             our_height: 12,
             our_chainwork: work(12),
@@ -269,6 +304,8 @@ mod tests {
     fn a_reorg_needs_another_hash_and_a_better_branch() {
         for (name, (hash, height, node_work), ours, fork_height, expected) in CASES {
             let at = Comparison {
+                rule: BranchRule::MostWork,
+                finalized: None,
                 our_hash: BlockHash([12; 32]),
                 our_height: 12,
                 our_chainwork: work(12),
@@ -279,6 +316,97 @@ mod tests {
                 fork_height: *fork_height,
             };
             assert_eq!(compare(&at), *expected, "{name}");
+        }
+    }
+
+    /// Name, the node's (hash, height), the fork height, our final height, what follows, and what after
+    /// patience.
+    type EvmCase = (
+        &'static str,
+        (u8, u64),
+        Option<u64>,
+        Option<u64>,
+        ForkStep,
+        ForkStep,
+    );
+
+    // Ours: height 12, hash 12; nodes know nothing of the blocks that they left.
+    const EVM_CASES: &[EvmCase] = &[
+        (
+            "higher",
+            (23, 13),
+            Some(11),
+            None,
+            ForkStep::Reorg { fork_height: 11 },
+            ForkStep::Reorg { fork_height: 11 },
+        ),
+        (
+            "as high",
+            (22, 12),
+            Some(11),
+            Some(11),
+            ForkStep::Reorg { fork_height: 11 },
+            ForkStep::Reorg { fork_height: 11 },
+        ),
+        (
+            "lower",
+            (21, 11),
+            Some(9),
+            Some(9),
+            ForkStep::BehindOnOtherBranch,
+            ForkStep::Reorg { fork_height: 9 },
+        ),
+        (
+            "higher, without our final block",
+            (33, 14),
+            Some(9),
+            Some(10),
+            ForkStep::BehindOnOtherBranch,
+            ForkStep::TooDeep,
+        ),
+        (
+            "lower, nothing shared",
+            (21, 11),
+            None,
+            None,
+            ForkStep::BehindOnOtherBranch,
+            ForkStep::TooDeep,
+        ),
+        (
+            "higher, nothing shared",
+            (24, 14),
+            None,
+            None,
+            ForkStep::TooDeep,
+            ForkStep::TooDeep,
+        ),
+        (
+            "lags",
+            (11, 11),
+            Some(11),
+            None,
+            ForkStep::Behind,
+            ForkStep::Reorg { fork_height: 11 },
+        ),
+    ];
+
+    #[test]
+    fn on_evm_chains_height_decides_and_what_was_final_stays() {
+        for (name, (hash, height), fork_height, finalized, expected, patient) in EVM_CASES {
+            let at = Comparison {
+                rule: BranchRule::Highest,
+                finalized: *finalized,
+                our_hash: BlockHash([12; 32]),
+                our_height: 12,
+                our_chainwork: Work::from_u64(13),
+                node_hash: BlockHash([*hash; 32]),
+                node_height: *height,
+                node_chainwork: Work::from_u64(height + 1),
+                our_tip_at_node: Unknown,
+                fork_height: *fork_height,
+            };
+            assert_eq!(compare(&at), *expected, "{name}");
+            assert_eq!(at.after_patience(), *patient, "{name}");
         }
     }
 }

@@ -104,6 +104,20 @@ impl ChainId {
     pub fn bitcoin_asset(&self) -> String {
         format!("{}/slip44:0", self.caip2())
     }
+
+    /// CAIP-19 id of an EVM chain's coin, by its SLIP-44 coin type (60 = Ether).
+    pub fn evm_coin(&self, coin_type: u32) -> String {
+        format!("{}/slip44:{coin_type}", self.caip2())
+    }
+
+    /// CAIP-19 id of an ERC-20 token, by its contract in lower case.
+    pub fn erc20(&self, contract: &[u8; 20]) -> String {
+        let mut text = format!("{}/erc20:0x", self.caip2());
+        for byte in contract {
+            let _ = write!(text, "{byte:02x}");
+        }
+        text
+    }
 }
 
 impl std::fmt::Display for ChainId {
@@ -116,6 +130,15 @@ impl std::fmt::Display for ChainId {
 /// bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Script(pub Box<[u8]>);
+
+/// What a chain's outputs can pay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Asset {
+    /// The chain's own coin.
+    Native,
+    /// A token, by its contract.
+    Token([u8; 20]),
+}
 
 /// One output of one transaction; with the chain it is the identity of a payment. `vout` is the transaction's
 /// own output number on Bitcoin and a position on EVM chains.
@@ -228,6 +251,22 @@ mod tests {
         let own = ChainId::bitcoin(&hash, Some("shop"));
         assert_eq!(own.as_str(), "bip122:000000000019d6689c085ae165831e93@shop");
         assert_eq!(own.caip2(), "bip122:000000000019d6689c085ae165831e93");
+        assert!(!own.is_evm());
+    }
+
+    #[test]
+    fn evm_chains_and_assets_have_caip_ids() {
+        let ethereum = ChainId::evm(1, None);
+        assert_eq!(ethereum.as_str(), "eip155:1");
+        assert!(ethereum.is_evm());
+        assert_eq!(ethereum.evm_coin(60), "eip155:1/slip44:60");
+        let dev = ChainId::evm(31_337, Some("shop"));
+        assert_eq!(dev.as_str(), "eip155:31337@shop");
+        let contract = [0xab; 20];
+        assert_eq!(
+            dev.erc20(&contract),
+            format!("eip155:31337/erc20:0x{}", "ab".repeat(20))
+        );
     }
 
     #[test]

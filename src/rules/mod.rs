@@ -15,7 +15,7 @@ pub mod state;
 
 pub use amount::{Amount, Work};
 pub use block::{
-    Ancestor, CandidateOutput, CandidateTx, HEIGHT_MAX, Header, HeldHeader, MempoolList, Prevout,
-    ScannedBlock,
+    Ancestor, CandidateOutput, CandidateTx, Doubt, HEIGHT_MAX, Header, HeldHeader, MempoolList, Prevout,
+    ScannedBlock, TaggedBlock, Tags,
 };
-pub use ids::{BlockHash, ChainId, ListVersion, Outpoint, Script, Txid};
+pub use ids::{Asset, BlockHash, ChainId, ListVersion, Outpoint, Script, Txid};

@@ -1,5 +1,6 @@
-//! When a payment is deep enough to be credited. The number of confirmations follows from the sum of a
-//! merchant's deposits of one asset in one block, so that a large payment cannot be split around its tier.
+//! When a payment is deep enough to be credited. What it needs (a number of confirmations, or a finality tag
+//! on EVM chains) follows from the sum of a merchant's deposits of one asset in one block, so that a large
+//! payment cannot be split around its tier.
 
 use super::Amount;
 use thiserror::Error;
@@ -7,22 +8,71 @@ use thiserror::Error;
 /// The depth at which consensus lets a coinbase output be spent: 100 blocks on top of its own.
 pub const COINBASE_DEPTH: u64 = 101;
 
-/// One step of a policy: sums below `below` need `confirmations`. Only the last step has no `below`.
+/// What a payment needs before it is credited. Ordered from the least to the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Requirement {
+    /// The block of the payment has this depth; the tip itself has depth 1.
+    Confirmations(u32),
+    /// The chain's node says of the block or of one above it that it will not be undone by an honest majority
+    /// (EVM block tag `safe`).
+    Safe,
+    /// The same, that it will never be undone (EVM block tag `finalized`).
+    Finalized,
+}
+
+impl Requirement {
+    /// The number of confirmations; `None` of a tag.
+    pub fn confirmations(self) -> Option<u32> {
+        match self {
+            Requirement::Confirmations(confirmations) => Some(confirmations),
+            Requirement::Safe | Requirement::Finalized => None,
+        }
+    }
+
+    /// The tag's word in the config, the database and JSON; `None` of a number.
+    pub fn tag(self) -> Option<&'static str> {
+        match self {
+            Requirement::Confirmations(_) => None,
+            Requirement::Safe => Some("safe"),
+            Requirement::Finalized => Some("finalized"),
+        }
+    }
+
+    /// Reads [`Requirement::tag`] back.
+    pub fn from_tag(word: &str) -> Option<Requirement> {
+        [Requirement::Safe, Requirement::Finalized]
+            .into_iter()
+            .find(|tag| tag.tag() == Some(word))
+    }
+}
+
+impl std::fmt::Display for Requirement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Requirement::Confirmations(1) => f.write_str("1 confirmation"),
+            Requirement::Confirmations(confirmations) => write!(f, "{confirmations} confirmations"),
+            Requirement::Safe => f.write_str("a safe block"),
+            Requirement::Finalized => f.write_str("a finalized block"),
+        }
+    }
+}
+
+/// One step of a policy: sums below `below` need `needs`. Only the last step has no `below`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tier {
     /// The first sum that this tier does not cover; `None` = it covers every sum.
     pub below: Option<Amount>,
-    /// The depth that a payment of this tier needs.
-    pub confirmations: u32,
+    /// What a payment of this tier needs.
+    pub needs: Requirement,
 }
 
-/// The confirmations that payments of one asset need. There is no default and no way to say zero.
+/// What payments of one asset need. There is no default and no way to say zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// All tiers but the last, ascending.
-    lower: Vec<(Amount, u32)>,
-    /// The last tier's confirmations, for every sum that is in no lower tier.
-    top: u32,
+    lower: Vec<(Amount, Requirement)>,
+    /// What the last tier needs, for every sum that is in no lower tier.
+    top: Requirement,
 }
 
 /// Why tiers are not a policy. `tier` counts from 0.
@@ -55,8 +105,8 @@ pub enum PolicyError {
         /// The tier.
         tier: usize,
     },
-    /// A larger sum would need fewer confirmations than a smaller one.
-    #[error("a larger sum cannot need fewer confirmations than a smaller one")]
+    /// A larger sum would need less than a smaller one.
+    #[error("a larger sum cannot need less than a smaller one")]
     Falling {
         /// The tier.
         tier: usize,
@@ -73,15 +123,15 @@ impl Policy {
             return Err(PolicyError::Empty);
         };
         let mut lower = Vec::with_capacity(before.len());
-        let (mut bound, mut confirmations) = (Amount::ZERO, 1);
+        let (mut bound, mut needs) = (Amount::ZERO, Requirement::Confirmations(1));
         for (tier, step) in tiers.iter().enumerate() {
-            if step.confirmations == 0 {
+            if step.needs == Requirement::Confirmations(0) {
                 return Err(PolicyError::ZeroConfirmations { tier });
             }
-            if step.confirmations < confirmations {
+            if step.needs < needs {
                 return Err(PolicyError::Falling { tier });
             }
-            confirmations = step.confirmations;
+            needs = step.needs;
             match (step.below, tier == before.len()) {
                 (None, true) => {}
                 (Some(_), true) => return Err(PolicyError::BoundedLast { tier }),
@@ -89,22 +139,27 @@ impl Policy {
                 (Some(below), false) if below <= bound => return Err(PolicyError::NotAscending { tier }),
                 (Some(below), false) => {
                     bound = below;
-                    lower.push((below, confirmations));
+                    lower.push((below, needs));
                 }
             }
         }
         Ok(Policy {
             lower,
-            top: last.confirmations,
+            top: last.needs,
         })
     }
 
-    /// The confirmations that deposits need whose sum (one merchant, one asset, one block) is `sum`.
-    pub fn required_confirmations(&self, sum: Amount) -> u32 {
+    /// What deposits need whose sum (one merchant, one asset, one block) is `sum`.
+    pub fn required(&self, sum: Amount) -> Requirement {
         self.lower
             .iter()
             .find(|(below, _)| sum < *below)
-            .map_or(self.top, |(_, confirmations)| *confirmations)
+            .map_or(self.top, |(_, needs)| *needs)
+    }
+
+    /// Are there sums that need exactly this?
+    pub fn needs(&self, requirement: Requirement) -> bool {
+        self.top == requirement || self.lower.iter().any(|(_, needs)| *needs == requirement)
     }
 }
 
@@ -113,10 +168,11 @@ pub fn depth(tip: u64, height: u64) -> Option<u64> {
     tip.checked_sub(height)?.checked_add(1)
 }
 
-/// The tip height at which a payment in a block at `height` may be credited: the one that gives it the depth
-/// `confirmations`, and to a coinbase at least [`COINBASE_DEPTH`]. `None` where no tip can be that high.
-pub fn due_height(height: u64, confirmations: u32, is_coinbase: bool) -> Option<u64> {
-    let depth = u64::from(confirmations.max(1));
+/// The height at which a payment in a block at `height` may be credited: of a number of confirmations the tip
+/// height that gives it this depth, and to a coinbase at least [`COINBASE_DEPTH`]; of a tag its own block's,
+/// which an accepted block with that tag has to reach. `None` where no tip can be that high.
+pub fn due_height(height: u64, needs: Requirement, is_coinbase: bool) -> Option<u64> {
+    let depth = u64::from(needs.confirmations().unwrap_or(1).max(1));
     let depth = if is_coinbase {
         depth.max(COINBASE_DEPTH)
     } else {
@@ -128,11 +184,12 @@ pub fn due_height(height: u64, confirmations: u32, is_coinbase: bool) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Requirement::{Confirmations, Finalized, Safe};
 
     fn tier(below: Option<u64>, confirmations: u32) -> Tier {
         Tier {
             below: below.map(Amount::from_u64),
-            confirmations,
+            needs: Confirmations(confirmations),
         }
     }
 
@@ -150,15 +207,16 @@ mod tests {
         ];
         for (sum, expected) in cases {
             assert_eq!(
-                policy.required_confirmations(Amount::from_u64(sum)),
-                expected,
+                policy.required(Amount::from_u64(sum)),
+                Confirmations(expected),
                 "{sum}"
             );
         }
         let largest = Amount::from_be_bytes([0xff; 32]);
-        assert_eq!(policy.required_confirmations(largest), 6);
+        assert_eq!(policy.required(largest), Confirmations(6));
+        assert!(policy.needs(Confirmations(2)) && !policy.needs(Confirmations(3)));
         let flat = Policy::new(&[tier(None, 3)]).unwrap();
-        assert_eq!(flat.required_confirmations(Amount::ZERO), 3);
+        assert_eq!(flat.required(Amount::ZERO), Confirmations(3));
     }
 
     #[test]
@@ -168,7 +226,7 @@ mod tests {
         let sum = outputs
             .iter()
             .try_fold(Amount::ZERO, |sum, amount| sum.checked_add(*amount));
-        assert_eq!(policy.required_confirmations(sum.unwrap()), 6);
+        assert_eq!(policy.required(sum.unwrap()), Confirmations(6));
     }
 
     #[test]
@@ -233,7 +291,7 @@ mod tests {
             (u64::MAX - 99, 1, true, None),
         ];
         for (height, confirmations, is_coinbase, due) in cases {
-            let got = due_height(height, confirmations, is_coinbase);
+            let got = due_height(height, Confirmations(confirmations), is_coinbase);
             assert_eq!(got, due, "{height} {confirmations} {is_coinbase}");
             if let Some(due) = got {
                 let reached = depth(due, height).unwrap();
@@ -241,7 +299,33 @@ mod tests {
                 assert!(!is_coinbase || reached >= COINBASE_DEPTH);
             }
         }
-        assert_eq!(due_height(7, 0, false), Some(7), "never before its own block");
+        let none = due_height(7, Confirmations(0), false);
+        assert_eq!(none, Some(7), "never before its own block");
+    }
+
+    #[test]
+    fn a_tag_is_due_at_the_block_itself_and_more_than_any_number() {
+        for tag in [Safe, Finalized] {
+            assert_eq!(due_height(100, tag, false), Some(100));
+            assert!(tag > Confirmations(u32::MAX));
+            assert_eq!(tag.tag().and_then(Requirement::from_tag), Some(tag));
+            assert_eq!(tag.confirmations(), None);
+        }
+        let step = |below: Option<u64>, needs| Tier {
+            below: below.map(Amount::from_u64),
+            needs,
+        };
+        let rising = [
+            step(Some(5), Confirmations(12)),
+            step(Some(9), Safe),
+            step(None, Finalized),
+        ];
+        let policy = Policy::new(&rising).unwrap();
+        assert_eq!(policy.required(Amount::from_u64(5)), Safe);
+        assert!(policy.needs(Safe) && policy.needs(Finalized));
+        let falling = Policy::new(&[step(Some(5), Finalized), step(None, Confirmations(100))]);
+        assert_eq!(falling, Err(PolicyError::Falling { tier: 1 }));
+        assert_eq!(Requirement::from_tag("latest"), None);
     }
 
     #[test]

@@ -50,6 +50,12 @@ impl Position {
     }
 }
 
+/// The outpoint number of a place (an outpoint number of execution 0) in another execution. `None` past the
+/// most that are told apart.
+pub fn executed(place: u64, execution: u64) -> Option<u64> {
+    (place < EXECUTION && execution < EXECUTIONS_MAX).then_some(execution * EXECUTION + place)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,6 +81,8 @@ mod tests {
         assert!(i64::try_from(last).is_ok());
         assert_eq!(Position::of_number(u64::MAX), None);
         assert_eq!(Position::of_number(1 << 39), None);
+        assert_eq!(executed(8, 2), Position::Log(7).number(2));
+        assert_eq!((executed(1 << 40, 0), executed(8, EXECUTIONS_MAX)), (None, None));
     }
 
     proptest! {

@@ -4,7 +4,7 @@
 use super::chains::{ChainKey, ChainRow, one};
 use super::codec::int;
 use super::{StoreError, WriteTx};
-use crate::address::{self, Network};
+use crate::address;
 use crate::rules::Script;
 use rusqlite::{OptionalExtension, params};
 use std::collections::BTreeMap;
@@ -209,8 +209,7 @@ impl WriteTx<'_> {
         first: &NewAddress<'_>,
         more: usize,
     ) -> Result<(), StoreError> {
-        let text =
-            Network::of_genesis(&chain.genesis).and_then(|network| address::print(network, &first.script));
+        let text = address::print_on(&chain.id, chain.genesis.as_ref(), &first.script);
         let text = text.unwrap_or_else(|| "a script without an address".to_owned());
         let mut cause = format!("{text} for merchant {}", first.merchant);
         if more > 0 {

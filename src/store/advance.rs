@@ -3,26 +3,37 @@
 //! events, headers and cursor move together or not at all.
 
 use super::chains::ChainKey;
-use super::codec::{int, uint};
-use super::deposits::{Cause, Deposit, Fork, Place};
-use super::txs::{Context, Made, remember};
+use super::codec::int;
+use super::deposits::{Cause, Fork};
+use super::due::place;
+use super::matching::Context;
+use super::txs::{Made, remember};
 use super::{StoreError, WriteTx};
 use crate::index;
-use crate::rules::policy::{self, Policy};
-use crate::rules::state::Fact;
-use crate::rules::{Amount, CandidateTx, HeldHeader, ListVersion, Outpoint, ScannedBlock, Script};
+use crate::rules::policy::Policy;
+use crate::rules::state::{Fact, State};
+use crate::rules::{
+    Amount, Asset, CandidateTx, HeldHeader, ListVersion, Outpoint, ScannedBlock, Script, Tags,
+};
 use rusqlite::params;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// What a follower's config says about its chain, as far as the store decides by it.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// How deep a payment of the native coin must be.
-    pub policy: Policy,
+    /// What payments need, by asset.
+    pub policies: BTreeMap<Asset, Policy>,
     /// How many blocks below the tip can be undone.
     pub reorg_window: u64,
     /// How long a transaction must be absent from applied lists before it counts as evicted.
     pub evict_after_ms: i64,
+}
+
+impl Terms {
+    /// What payments of the native coin alone need.
+    pub fn native(policy: Policy) -> BTreeMap<Asset, Policy> {
+        BTreeMap::from([(Asset::Native, policy)])
+    }
 }
 
 /// One step of a chain.
@@ -38,6 +49,8 @@ pub struct Advance {
     pub blocks: Vec<ScannedBlock>,
     /// Nothing above this height is credited: the node knows a better branch that forks there.
     pub credit_ceiling: Option<u64>,
+    /// EVM: the blocks that the node calls safe and final.
+    pub tags: Tags,
 }
 
 /// What became of a step.
@@ -106,6 +119,7 @@ impl WriteTx<'_> {
             tip = self.connect(&at, &tip, block, terms, &mut reorg)?;
         }
         self.settle_left(&at, &reorg, terms)?;
+        self.accept_tags(step.chain, &tip, &step.tags, terms)?;
         let credited = self.credit_due(step.chain, &tip, step.credit_ceiling)?;
         self.cursor_moved(row.id.as_str(), tip.height);
         Ok(Advanced::Done {
@@ -189,6 +203,7 @@ impl WriteTx<'_> {
             .execute(params![chain.0, height])?;
         self.move_cursor(chain, tip.height, below.height)?;
         self.step_back(chain, tip.height)?;
+        self.lower_tags(chain, below.height)?;
         self.conn()
             .prepare_cached("DELETE FROM headers WHERE chain = ?1 AND height = ?2")?
             .execute(params![chain.0, height])?;
@@ -212,7 +227,10 @@ impl WriteTx<'_> {
         }
         self.confirm(&held, made, terms)?;
         if let Some(below) = held.height.checked_sub(terms.reorg_window + 1) {
-            self.forget_headers(at.chain, below, below)?;
+            // Blocks above the last final one can be undone, however many there are.
+            if at.finalized.is_none_or(|last| below < last) {
+                self.forget_headers(at.chain, below, below)?;
+            }
         }
         Ok(held)
     }
@@ -224,15 +242,29 @@ impl WriteTx<'_> {
         candidate: &CandidateTx,
         reorg: &mut Reorg,
     ) -> Result<Vec<Made>, StoreError> {
-        let matched = self.matched(at.chain, candidate, held.height)?;
+        let matched = self.matched(at, candidate, held.height)?;
+        let known = match candidate.sender {
+            Some(_) => self.find_tx(at.chain, &candidate.txid)?,
+            None => None,
+        };
         let mut made = Vec::new();
-        if !matched.is_empty() {
+        if !matched.is_empty() && !candidate.is_failed {
             let recorded = self.record_tx(at, candidate, &matched)?;
             self.include_tx(at.chain, recorded.tx, held.height)?;
             reorg.arrived.insert(recorded.tx);
             let vouts = matched.iter().map(|hit| hit.output.vout);
             remember(candidate, vouts, &mut reorg.outpoints);
             made = recorded.made;
+        } else if let Some(tx) = known {
+            self.include_tx(at.chain, tx, held.height)?;
+            reorg.arrived.insert(tx);
+        }
+        if let Some(tx) = known {
+            if candidate.is_failed {
+                self.fail_tx(tx, held, reorg)?;
+            } else {
+                self.leave_executions(at, tx, &made, held, reorg)?;
+            }
         }
         self.note_spends(at.chain, candidate, Some(held.height))?;
         self.replace_conflicts(at.chain, candidate, Some(held), &reorg.left)?;
@@ -274,7 +306,7 @@ impl WriteTx<'_> {
                 .get(&(deposit.merchant_key, deposit.asset_key))
                 .copied()
                 .unwrap_or(deposit.amount);
-            let place = place(held.height, sum, deposit.is_coinbase, &terms.policy)?;
+            let place = place(held.height, sum, &deposit, terms)?;
             self.move_deposit(&mut deposit, Fact::Included, Some(place), &cause)?;
             if let Some(reason) = hold {
                 self.hold_deposit(&mut deposit, reason, &cause)?;
@@ -283,7 +315,11 @@ impl WriteTx<'_> {
         Ok(())
     }
 
-    fn sums(&self, height: u64, made: &[Made]) -> Result<BTreeMap<(i64, i64), Amount>, StoreError> {
+    pub(super) fn sums(
+        &self,
+        height: u64,
+        made: &[Made],
+    ) -> Result<BTreeMap<(i64, i64), Amount>, StoreError> {
         let mut sums: BTreeMap<(i64, i64), Amount> = BTreeMap::new();
         let Some(chain) = made.first().map(|first| first.deposit.chain) else {
             return Ok(sums);
@@ -346,6 +382,11 @@ impl WriteTx<'_> {
                 ..Cause::block(lost.height, lost.header.hash, words)
             };
             for mut deposit in self.deposits_of_tx(*tx)? {
+                let fact = match (deposit.state, fact) {
+                    // Its failed run is undone, and another transaction has used its nonce up.
+                    (Some(State::Failed), Fact::BlockLeftReplaced) => Fact::Conflicted,
+                    _ => fact,
+                };
                 if deposit.height.is_some() {
                     self.move_deposit(&mut deposit, fact, None, &cause)?;
                 }
@@ -364,79 +405,6 @@ impl WriteTx<'_> {
             .collect();
         self.confirm(&held, made, terms)
     }
-
-    /// Credits what is due at the tip: everything uncredited whose due height was reached, however long ago.
-    pub(super) fn credit_due(
-        &mut self,
-        chain: ChainKey,
-        tip: &HeldHeader,
-        ceiling: Option<u64>,
-    ) -> Result<u64, StoreError> {
-        let ceiling = int(ceiling.unwrap_or(tip.height))?;
-        let due: Vec<Deposit> = self.deposits_where(
-            "WHERE d.chain = ?1 AND d.state = 'confirming' AND d.held_reason IS NULL AND d.due_height <= ?2 \
-             AND d.height <= ?3 ORDER BY d.due_height, d.output",
-            params![chain.0, int(tip.height)?, ceiling],
-        )?;
-        let credited = due.len() as u64;
-        for mut deposit in due {
-            let due_height = deposit.due_height.unwrap_or_default();
-            let words = format!("the tip is at height {}, it was due at {due_height}", tip.height);
-            let cause = Cause::block(tip.height, tip.header.hash, words);
-            self.move_deposit(&mut deposit, Fact::Due, None, &cause)?;
-        }
-        Ok(credited)
-    }
-
-    /// Recomputes what uncredited deposits need after the policy changed. History stays as it is.
-    pub fn apply_policy(&mut self, chain: ChainKey, terms: &Terms) -> Result<u64, StoreError> {
-        let mut statement = self.conn().prepare_cached(
-            "SELECT DISTINCT height FROM deposits WHERE chain = ?1 AND state = 'confirming' ORDER BY height",
-        )?;
-        let heights = statement
-            .query_map([chain.0], |row| row.get(0))?
-            .collect::<Result<Vec<i64>, _>>()?;
-        let mut changed = 0;
-        for height in heights {
-            let height = uint(height)?;
-            changed += self.reconsider(chain, height, terms)?;
-        }
-        Ok(changed)
-    }
-
-    /// Holds the uncredited deposits of one block against the policy and the sums as they are now.
-    pub(super) fn reconsider(
-        &mut self,
-        chain: ChainKey,
-        height: u64,
-        terms: &Terms,
-    ) -> Result<u64, StoreError> {
-        let deposits = self.deposits_where(
-            "WHERE d.chain = ?1 AND d.height = ?2 ORDER BY d.output",
-            params![chain.0, int(height)?],
-        )?;
-        let made: Vec<Made> = deposits
-            .into_iter()
-            .map(|deposit| Made { deposit, hold: None })
-            .collect();
-        let sums = self.sums(height, &made)?;
-        let mut changed = 0;
-        for Made { mut deposit, .. } in made {
-            let sum = sums
-                .get(&(deposit.merchant_key, deposit.asset_key))
-                .copied()
-                .unwrap_or(deposit.amount);
-            let place = place(height, sum, deposit.is_coinbase, &terms.policy)?;
-            let is_same = (deposit.confirmations, deposit.due_height)
-                == (Some(place.confirmations), Some(place.due_height));
-            let is_uncredited = deposit.state == Some(crate::rules::state::State::Confirming);
-            if is_uncredited && !is_same && !self.is_held_credit(&deposit)? {
-                self.set_due(&mut deposit, place.confirmations, place.due_height)?;
-                changed += 1;
-            }
-        }
-        Ok(changed)
-    }
 }
 
 /// The place of a block on our tip.
@@ -453,16 +421,5 @@ fn extend(tip: &HeldHeader, block: &ScannedBlock) -> Result<HeldHeader, StoreErr
         height: tip.height + 1,
         header: block.header,
         chainwork,
-    })
-}
-
-fn place(height: u64, sum: Amount, is_coinbase: bool, policy: &Policy) -> Result<Place, StoreError> {
-    let confirmations = policy.required_confirmations(sum);
-    let due_height = policy::due_height(height, confirmations, is_coinbase)
-        .ok_or_else(|| StoreError::Corrupt(format!("no due height from height {height}")))?;
-    Ok(Place {
-        height,
-        confirmations,
-        due_height,
     })
 }

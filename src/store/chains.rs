@@ -1,5 +1,6 @@
 //! Chains: who they are, the headers that we hold, the cursor, and the follower's named state.
 
+use super::assets::NewAsset;
 use super::codec::{int, uint};
 use super::{ReadTx, StoreError, WriteTx};
 use crate::rules::chain_state::ChainState;
@@ -18,14 +19,18 @@ pub struct ChainRow {
     pub key: ChainKey,
     /// Its identity.
     pub id: ChainId,
-    /// Its genesis block.
-    pub genesis: BlockHash,
+    /// Its genesis block; `None` of an EVM chain whose nodes were not asked yet.
+    pub genesis: Option<BlockHash>,
     /// The config's short name.
     pub alias: String,
     /// The first height that is read; `None` before the first start.
     pub start_height: Option<u64>,
     /// The last connected block; `None` before the first start.
     pub cursor: Option<HeldHeader>,
+    /// EVM: the highest of our blocks that the nodes called safe.
+    pub safe: Option<u64>,
+    /// EVM: the highest of our blocks that the nodes called final.
+    pub finalized: Option<u64>,
     /// The number of the last applied mempool list.
     pub mempool_poll: i64,
     /// When the last list was applied, Unix milliseconds.
@@ -47,7 +52,7 @@ const REASON_CHARS_MAX: usize = 1_000;
 
 const CHAIN_COLUMNS: &str = "id, caip, genesis, alias, start_height, cursor_height, mempool_poll, \
  list_applied_at, \
-     state, state_reason, state_since, node_tip_height, node_seen_at";
+     state, state_reason, state_since, node_tip_height, node_seen_at, safe_height, finalized_height";
 
 const HEADER_COLUMNS: &str = "height, hash, parent, time_secs, bits, work, chainwork";
 
@@ -94,7 +99,7 @@ impl ReadTx<'_> {
     }
 
     /// What never changes of a chain: its identity and its genesis block.
-    pub(super) fn chain_identity(&self, key: ChainKey) -> Result<(ChainId, BlockHash), StoreError> {
+    pub(super) fn chain_identity(&self, key: ChainKey) -> Result<(ChainId, Option<BlockHash>), StoreError> {
         let mut statement = self
             .conn()
             .prepare_cached("SELECT caip, genesis FROM chains WHERE id = ?1")?;
@@ -141,6 +146,8 @@ impl ReadTx<'_> {
             state_since: row.get(10)?,
             node_tip_height: row.get::<_, Option<i64>>(11)?.map(uint).transpose()?,
             node_seen_at: row.get(12)?,
+            safe: row.get::<_, Option<i64>>(13)?.map(uint).transpose()?,
+            finalized: row.get::<_, Option<i64>>(14)?.map(uint).transpose()?,
         })
     }
 
@@ -206,16 +213,13 @@ impl ReadTx<'_> {
 pub struct NewChain {
     /// Its identity.
     pub id: ChainId,
-    /// Its genesis block: pinned, so that an identity never stands for two chains.
-    pub genesis: BlockHash,
+    /// Its genesis block: pinned, so that an identity never stands for two chains. `None` where only the
+    /// nodes can tell it.
+    pub genesis: Option<BlockHash>,
     /// The config's short name, for people only.
     pub alias: String,
-    /// CAIP-19 id of its native coin.
-    pub native_asset: String,
-    /// The coin's symbol, for people only.
-    pub symbol: String,
-    /// The coin's decimals.
-    pub decimals: u8,
+    /// What can be paid on it.
+    pub assets: Vec<NewAsset>,
 }
 
 impl WriteTx<'_> {
@@ -233,12 +237,8 @@ impl WriteTx<'_> {
         let chain = self
             .chain(&new.id)?
             .ok_or_else(|| StoreError::Corrupt("a chain vanished".into()))?;
-        if chain.genesis != new.genesis {
-            return Err(StoreError::Refused(format!(
-                "{} is known with genesis block {}, the config means {}: give the other chain another \
-                 instance name",
-                new.id, chain.genesis, new.genesis
-            )));
+        if let Some(genesis) = new.genesis {
+            self.pin_genesis(chain.key, genesis)?;
         }
         if chain.alias != new.alias {
             self.conn().execute(
@@ -246,13 +246,30 @@ impl WriteTx<'_> {
                 params![chain.key.0, new.alias],
             )?;
         }
-        self.conn()
-            .prepare_cached(
-                "INSERT INTO assets (chain, caip, symbol, decimals) VALUES (?1, ?2, ?3, ?4) \
-                 ON CONFLICT (chain, caip) DO UPDATE SET symbol = excluded.symbol",
-            )?
-            .execute(params![chain.key.0, new.native_asset, new.symbol, new.decimals])?;
+        self.ensure_assets(&chain, &new.assets)?;
         self.chain_by_key(chain.key)
+    }
+
+    /// Pins the genesis block of a chain.
+    ///
+    /// # Errors
+    /// `Refused` when it is known with another one.
+    pub fn pin_genesis(&mut self, chain: ChainKey, genesis: BlockHash) -> Result<(), StoreError> {
+        let (id, known) = self.chain_identity(chain)?;
+        match known {
+            Some(known) if known == genesis => Ok(()),
+            Some(known) => Err(StoreError::Refused(format!(
+                "{id} is known with genesis block {known}, this one has {genesis}: give the other chain \
+                 another instance name"
+            ))),
+            None => {
+                self.conn().execute(
+                    "UPDATE chains SET genesis = ?2 WHERE id = ?1",
+                    params![chain.0, genesis],
+                )?;
+                Ok(())
+            }
+        }
     }
 
     /// Sets the cursor of a chain that has none: the block before the first one that is read. Rules added
@@ -271,6 +288,10 @@ impl WriteTx<'_> {
         }
         self.conn().execute(
             "UPDATE addresses SET from_height = ?2 WHERE chain = ?1 AND from_height IS NULL",
+            params![chain.0, start],
+        )?;
+        self.conn().execute(
+            "UPDATE assets SET from_height = ?2 WHERE chain = ?1 AND from_height IS NULL",
             params![chain.0, start],
         )?;
         let (id, _) = self.chain_identity(chain)?;

@@ -51,11 +51,19 @@ const QUERIES: &[(Invariant, &str)] = &[
          GROUP BY chain, txid, vout HAVING count(*) > 1",
     ),
     (
+        // Of the contents that a position of an EVM transaction ever had, one counts at most.
+        Invariant::I1OneCredit,
+        "SELECT lower(hex(t.txid)) || ':' || (o.vout & 1099511627775), count(*) || ' credited executions' \
+         FROM deposits d JOIN outputs o ON o.id = d.output JOIN txs t ON t.id = o.tx \
+         WHERE d.state = 'credited' GROUP BY o.tx, o.vout & 1099511627775 HAVING count(*) > 1",
+    ),
+    (
         Invariant::I3Justified,
         "SELECT c.id, 'it is not what its output says' FROM credits c JOIN outputs o ON o.id = c.output \
          JOIN txs t ON t.id = o.tx JOIN addresses a ON a.id = o.address JOIN assets s ON s.id = c.asset \
          WHERE (c.chain, c.txid, c.vout) <> (t.chain, t.txid, o.vout) OR c.amount <> o.amount \
-         OR c.merchant <> a.merchant OR a.kind <> 'watch' OR a.chain <> c.chain OR s.chain <> c.chain",
+         OR c.merchant <> a.merchant OR c.asset <> o.asset OR a.kind <> 'watch' OR a.chain <> c.chain \
+         OR s.chain <> c.chain",
     ),
     (
         Invariant::I3Justified,
@@ -69,7 +77,8 @@ const QUERIES: &[(Invariant, &str)] = &[
         "SELECT j.credit, 'entry ' || j.sequence || ' was due at ' || j.due_height || ', too early' \
          FROM journal j JOIN credits c ON c.id = j.credit JOIN outputs o ON o.id = c.output \
          JOIN txs t ON t.id = o.tx WHERE j.kind <> 'reversal' AND (j.confirmations < 1 \
-         OR j.due_height < j.block_height + max(j.confirmations, iif(t.is_coinbase, 101, 1)) - 1)",
+         OR j.due_height < j.block_height + max(coalesce(j.confirmations, 1), \
+         iif(t.is_coinbase, 101, 1)) - 1)",
     ),
     (
         // The move that wrote an entry names the tip that it was written under.
@@ -92,7 +101,8 @@ const QUERIES: &[(Invariant, &str)] = &[
          LEFT JOIN headers h ON h.chain = d.chain AND h.height = d.height \
          WHERE d.state = 'credited' \
          AND j.sequence = (SELECT max(sequence) FROM journal WHERE credit = j.credit) \
-         AND (d.height <> j.block_height OR h.hash IS NOT j.block_hash OR d.confirmations <> j.confirmations \
+         AND (d.height <> j.block_height OR h.hash IS NOT j.block_hash \
+              OR (d.confirmations, d.tag) IS NOT (j.confirmations, j.tag) \
               OR d.due_height > j.due_height) \
          AND NOT EXISTS (SELECT 1 FROM audit k WHERE k.output = d.output AND k.from_state = 'credited' \
                    AND k.to_state = 'credited' AND k.id > (SELECT max(m.id) FROM audit m \

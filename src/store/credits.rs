@@ -3,8 +3,9 @@
 
 use super::chains::one;
 use super::codec::{int, uint};
-use super::deposits::{Cause, Deposit, Fork, Place};
+use super::deposits::{Cause, Deposit, Fork, Place, columns_of, needs};
 use super::{ReadTx, StoreError, WriteTx};
+use crate::rules::policy::Requirement;
 use crate::rules::{Amount, BlockHash, Outpoint, ids};
 use rusqlite::params;
 
@@ -21,8 +22,8 @@ pub struct JournalEntry {
     pub block_height: u64,
     /// Its hash.
     pub block_hash: BlockHash,
-    /// The confirmations that were required.
-    pub confirmations: u32,
+    /// What was required.
+    pub needs: Requirement,
     /// The height at which the credit was due.
     pub due_height: u64,
     /// The block at the due height; `None` on a reversal.
@@ -45,7 +46,7 @@ impl ReadTx<'_> {
     pub fn journal(&self, credit: &str) -> Result<Vec<JournalEntry>, StoreError> {
         let mut statement = self.conn().prepare_cached(
             "SELECT sequence, kind, at, block_height, block_hash, confirmations, due_height, \
-             due_hash, reason FROM journal WHERE credit = ?1 ORDER BY sequence",
+             due_hash, reason, tag FROM journal WHERE credit = ?1 ORDER BY sequence",
         )?;
         let mut rows = statement.query([credit])?;
         let mut entries = Vec::new();
@@ -56,7 +57,8 @@ impl ReadTx<'_> {
                 at: row.get(2)?,
                 block_height: uint(row.get(3)?)?,
                 block_hash: row.get(4)?,
-                confirmations: row.get(5)?,
+                needs: needs(row.get(5)?, row.get(9)?)?
+                    .ok_or_else(|| StoreError::Corrupt("a journal entry without requirement".into()))?,
                 due_height: uint(row.get(6)?)?,
                 due_hash: row.get(7)?,
                 reason: row.get(8)?,
@@ -74,7 +76,7 @@ impl WriteTx<'_> {
             deposit.held_reason.is_none() && !deposit.amount.is_zero(),
             "nothing held or empty is credited"
         );
-        let (height, confirmations, due_height) = placed(deposit)?;
+        let (height, needs, due_height) = placed(deposit)?;
         let block = self.held(deposit.chain, height)?;
         // Below the window not every header is kept; a late credit (released hold, edited policy) names the
         // next one.
@@ -94,7 +96,7 @@ impl WriteTx<'_> {
             at: self.now_ms(),
             block_height: height,
             block_hash: block.header.hash,
-            confirmations,
+            needs,
             due_height: due.height,
             due_hash: Some(due.header.hash),
             reason: String::new(),
@@ -118,7 +120,7 @@ impl WriteTx<'_> {
         reason: &str,
         cause: &Cause,
     ) -> Result<(), StoreError> {
-        let Some(was_at) = was_at else {
+        let Some((was_at, (needs, due_height))) = was_at.and_then(|at| Some((at, at.due?))) else {
             return Err(StoreError::Corrupt(format!(
                 "deposit {} was credited without a block",
                 deposit.id
@@ -138,8 +140,8 @@ impl WriteTx<'_> {
             at: self.now_ms(),
             block_height: was_at.height,
             block_hash,
-            confirmations: was_at.confirmations,
-            due_height: was_at.due_height,
+            needs,
+            due_height,
             due_hash: None,
             reason: reason.to_owned(),
         };
@@ -208,11 +210,12 @@ impl WriteTx<'_> {
 
     fn book(&mut self, deposit: &Deposit, booked: Booked) -> Result<(), StoreError> {
         let entry = &booked.entry;
+        let (confirmations, tag) = columns_of(Some(entry.needs));
         self.conn()
             .prepare_cached(
                 "INSERT INTO journal (credit, sequence, kind, at, block_height, block_hash, \
-                 confirmations, due_height, due_hash, reason) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                 confirmations, tag, due_height, due_hash, reason) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
             )?
             .execute(params![
                 booked.credit_id,
@@ -221,7 +224,8 @@ impl WriteTx<'_> {
                 entry.at,
                 int(entry.block_height)?,
                 entry.block_hash,
-                entry.confirmations,
+                confirmations,
+                tag,
                 int(entry.due_height)?,
                 entry.due_hash,
                 entry.reason
@@ -235,9 +239,9 @@ pub(super) fn second_credit(of: &Outpoint) -> String {
     format!("{of} cannot be credited")
 }
 
-fn placed(deposit: &Deposit) -> Result<(u64, u32, u64), StoreError> {
-    match (deposit.height, deposit.confirmations, deposit.due_height) {
-        (Some(height), Some(confirmations), Some(due_height)) => Ok((height, confirmations, due_height)),
+fn placed(deposit: &Deposit) -> Result<(u64, Requirement, u64), StoreError> {
+    match (deposit.height, deposit.due()) {
+        (Some(height), Some((needs, due_height))) => Ok((height, needs, due_height)),
         _ => Err(StoreError::Corrupt(format!(
             "deposit {} has no block",
             deposit.id

@@ -5,14 +5,18 @@
 use super::chains::{ChainKey, one};
 use super::codec::{int, uint};
 use super::{ReadTx, StoreError, WriteTx};
+use crate::rules::policy::Requirement;
 use crate::rules::state::{Announce, Fact, IllegalMove, State, step};
-use crate::rules::{Amount, BlockHash, Outpoint, Script, Txid};
+use crate::rules::{Amount, Asset, BlockHash, Outpoint, Script, Txid};
 use rusqlite::{Row, params};
 
 /// The reason of a hold that a rule sets when its transaction spends coins of the same merchant among others.
 pub const HELD_OWN_INPUTS: &str = "own_inputs";
 /// The reason of a hold on a transfer between addresses of one merchant who asked for it.
 pub const HELD_INTERNAL: &str = "internal";
+/// The reason of a hold on what a transaction pays in another way than when it was credited, before a reorg
+/// ran it again.
+pub const HELD_REEXECUTED: &str = "reexecuted";
 /// The reason of a hold on a deposit that met a fact which its state cannot meet.
 pub const HELD_ILLEGAL_MOVE: &str = "illegal_move";
 
@@ -37,6 +41,8 @@ pub struct Deposit {
     /// The reference that the address was watched with.
     pub reference: String,
     pub(super) asset_key: i64,
+    /// The coin, or the token's contract.
+    pub kind: Asset,
     /// CAIP-19 id of the asset.
     pub asset: String,
     /// The asset's symbol.
@@ -45,6 +51,10 @@ pub struct Deposit {
     pub decimals: u8,
     /// Base units.
     pub amount: Amount,
+    /// EVM: who sent the transaction.
+    pub sender: Option<Script>,
+    /// EVM: whose coin or token moved.
+    pub payer: Option<Script>,
     /// `external`, `mixed` or `internal`.
     pub origin: String,
     /// True when a coinbase pays it.
@@ -53,9 +63,9 @@ pub struct Deposit {
     pub state: Option<State>,
     /// Its block, while it is in one.
     pub height: Option<u64>,
-    /// The confirmations that it needs.
-    pub confirmations: Option<u32>,
-    /// The tip height at which it may be credited.
+    /// What it needs there.
+    pub needs: Option<Requirement>,
+    /// The height that the tip, or the last accepted block with the tag, has to reach before it is credited.
     pub due_height: Option<u64>,
     /// Why it is held.
     pub held_reason: Option<String>,
@@ -69,18 +79,35 @@ pub struct Deposit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub height: u64,
-    pub confirmations: u32,
-    pub due_height: u64,
+    /// What it needs and the due height; `None` where its transaction failed.
+    pub due: Option<(Requirement, u64)>,
 }
 
 impl Place {
+    pub fn due(height: u64, needs: Requirement, due_height: u64) -> Place {
+        Place {
+            height,
+            due: Some((needs, due_height)),
+        }
+    }
+
+    pub fn failed(height: u64) -> Place {
+        Place { height, due: None }
+    }
+
     /// Where a deposit stands; `None` outside of blocks.
     fn of(deposit: &Deposit) -> Option<Place> {
         Some(Place {
             height: deposit.height?,
-            confirmations: deposit.confirmations?,
-            due_height: deposit.due_height?,
+            due: deposit.due(),
         })
+    }
+}
+
+impl Deposit {
+    /// What it needs and its due height.
+    pub(super) fn due(&self) -> Option<(Requirement, u64)> {
+        Some((self.needs?, self.due_height?))
     }
 }
 
@@ -139,7 +166,7 @@ impl Cause {
 pub(super) const DEPOSIT_SELECT: &str = "SELECT d.output, o.tx, d.chain, d.dep_id, t.txid, o.vout, \
      a.script, m.slug, d.merchant, a.reference, d.asset, s.caip, s.symbol, s.decimals, o.amount, \
      o.origin, t.is_coinbase, d.state, d.height, d.confirmations, d.due_height, d.held_reason, \
-     t.replaced_by, d.first_seen_at \
+     t.replaced_by, d.first_seen_at, d.tag, s.contract, t.sender, o.payer \
      FROM deposits d JOIN outputs o ON o.id = d.output JOIN txs t ON t.id = o.tx \
      JOIN addresses a ON a.id = o.address JOIN merchants m ON m.id = d.merchant \
      JOIN assets s ON s.id = d.asset";
@@ -167,12 +194,48 @@ fn deposit_row(row: &Row<'_>) -> Result<Deposit, StoreError> {
         is_coinbase: row.get(16)?,
         state: Some(row.get(17)?),
         height: row.get::<_, Option<i64>>(18)?.map(uint).transpose()?,
-        confirmations: row.get(19)?,
+        needs: needs(row.get(19)?, row.get(24)?)?,
         due_height: row.get::<_, Option<i64>>(20)?.map(uint).transpose()?,
         held_reason: row.get(21)?,
         replaced_by: row.get(22)?,
         first_seen_at: row.get(23)?,
+        kind: asset(row.get(25)?)?,
+        sender: row.get(26)?,
+        payer: row.get(27)?,
     })
+}
+
+/// The columns `confirmations` and `tag` of what a payment needs.
+pub(super) fn columns_of(needs: Option<Requirement>) -> (Option<u32>, Option<&'static str>) {
+    (
+        needs.and_then(Requirement::confirmations),
+        needs.and_then(Requirement::tag),
+    )
+}
+
+/// What a payment needs, from the columns `confirmations` and `tag`.
+pub(super) fn needs(
+    confirmations: Option<u32>,
+    tag: Option<String>,
+) -> Result<Option<Requirement>, StoreError> {
+    let Some(tag) = tag else {
+        return Ok(confirmations.map(Requirement::Confirmations));
+    };
+    match Requirement::from_tag(&tag) {
+        Some(needs) => Ok(Some(needs)),
+        None => Err(StoreError::Corrupt(format!("finality tag {tag:?}"))),
+    }
+}
+
+/// The asset of a column `contract`.
+pub(super) fn asset(contract: Option<Vec<u8>>) -> Result<Asset, StoreError> {
+    let Some(contract) = contract else {
+        return Ok(Asset::Native);
+    };
+    match contract.try_into() {
+        Ok(contract) => Ok(Asset::Token(contract)),
+        Err(_) => Err(StoreError::Corrupt("a contract that is not 20 bytes long".into())),
+    }
 }
 
 impl ReadTx<'_> {
@@ -260,22 +323,23 @@ impl WriteTx<'_> {
         if to.is_in_block() {
             if let Some(place) = place {
                 deposit.height = Some(place.height);
-                deposit.confirmations = Some(place.confirmations);
-                deposit.due_height = Some(place.due_height);
+                deposit.needs = place.due.map(|(needs, _)| needs);
+                deposit.due_height = place.due.map(|(_, due_height)| due_height);
             }
             assert!(deposit.height.is_some(), "a deposit in a block has its height");
         } else {
-            (deposit.height, deposit.confirmations, deposit.due_height) = (None, None, None);
+            (deposit.height, deposit.needs, deposit.due_height) = (None, None, None);
         }
         deposit.state = Some(to);
         let height = deposit.height.map(int).transpose()?;
         let due_height = deposit.due_height.map(int).transpose()?;
+        let (confirmations, tag) = columns_of(deposit.needs);
         let Some(from) = from else {
             self.conn()
                 .prepare_cached(
                     "INSERT INTO deposits (output, chain, dep_id, merchant, asset, state, height, \
-                     confirmations, due_height, first_seen_at) \
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                     confirmations, tag, due_height, first_seen_at) \
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
                 )?
                 .execute(params![
                     deposit.output,
@@ -285,7 +349,8 @@ impl WriteTx<'_> {
                     deposit.asset_key,
                     to,
                     height,
-                    deposit.confirmations,
+                    confirmations,
+                    tag,
                     due_height,
                     deposit.first_seen_at
                 ])?;
@@ -294,15 +359,16 @@ impl WriteTx<'_> {
         let changed = self
             .conn()
             .prepare_cached(
-                "UPDATE deposits SET state = ?3, height = ?4, confirmations = ?5, due_height = ?6 \
-                 WHERE output = ?1 AND state = ?2",
+                "UPDATE deposits SET state = ?3, height = ?4, confirmations = ?5, tag = ?6, \
+                 due_height = ?7 WHERE output = ?1 AND state = ?2",
             )?
             .execute(params![
                 deposit.output,
                 from,
                 to,
                 height,
-                deposit.confirmations,
+                confirmations,
+                tag,
                 due_height
             ])?;
         if changed != 1 {
@@ -373,23 +439,22 @@ impl WriteTx<'_> {
     }
 
     /// Sets what a deposit needs anew, in place: the policy or the sum of its block changed.
-    pub(super) fn set_due(
-        &mut self,
-        deposit: &mut Deposit,
-        confirmations: u32,
-        due: u64,
-    ) -> Result<(), StoreError> {
-        let words = format!(
-            "needs {confirmations} confirmations instead of {}: due at height {due}",
-            deposit.confirmations.unwrap_or_default()
-        );
-        (deposit.confirmations, deposit.due_height) = (Some(confirmations), Some(due));
+    pub(super) fn set_due(&mut self, deposit: &mut Deposit, place: Place) -> Result<(), StoreError> {
+        let Some((needs, due_height)) = place.due else {
+            return Ok(());
+        };
+        let words = match deposit.needs {
+            Some(before) => format!("needs {needs} instead of {before}: due at height {due_height}"),
+            None => format!("needs {needs}: due at height {due_height}"),
+        };
+        (deposit.needs, deposit.due_height) = (Some(needs), Some(due_height));
+        let (confirmations, tag) = columns_of(deposit.needs);
         self.conn()
             .prepare_cached(
-                "UPDATE deposits SET confirmations = ?2, due_height = ?3 \
+                "UPDATE deposits SET confirmations = ?2, tag = ?3, due_height = ?4 \
                  WHERE output = ?1 AND state = 'confirming'",
             )?
-            .execute(params![deposit.output, confirmations, int(due)?])?;
+            .execute(params![deposit.output, confirmations, tag, int(due_height)?])?;
         self.audit_move(deposit, "policy", deposit.state, &Cause::other(words))
     }
 

@@ -7,9 +7,10 @@ use super::credits::Booked;
 use super::deposits::Deposit;
 use super::endpoints::Endpoint;
 use super::{StoreError, WriteTx};
-use crate::address::{self, Network};
+use crate::address;
 use crate::clock::rfc3339;
 use crate::rules::chain_state::ChainState;
+use crate::rules::policy::Requirement;
 use crate::rules::state::{Announce, State};
 use crate::rules::{BlockHash, ids};
 use rusqlite::params;
@@ -67,6 +68,11 @@ struct Snapshot<'a> {
     txid: String,
     vout: u64,
     address: Option<String>,
+    /// EVM: who sent the transaction, and whose coin or token moved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sender: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payer: Option<String>,
     merchant: &'a str,
     reference: &'a str,
     asset: &'a str,
@@ -78,6 +84,9 @@ struct Snapshot<'a> {
     block_height: Option<u64>,
     block_hash: Option<String>,
     confirmations_required: Option<u32>,
+    /// EVM: the finality tag that it needs instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finality_required: Option<&'static str>,
     due_height: Option<u64>,
     held: Option<&'a str>,
     replaced_by: Option<String>,
@@ -277,8 +286,15 @@ impl WriteTx<'_> {
             chain: chain.as_str().to_owned(),
             txid: deposit.outpoint.txid.to_string(),
             vout: deposit.outpoint.vout,
-            address: Network::of_genesis(&genesis)
-                .and_then(|network| address::print(network, &deposit.script)),
+            address: address::print_on(&chain, genesis.as_ref(), &deposit.script),
+            sender: deposit
+                .sender
+                .as_ref()
+                .and_then(|sender| address::print_on(&chain, genesis.as_ref(), sender)),
+            payer: deposit
+                .payer
+                .as_ref()
+                .and_then(|payer| address::print_on(&chain, genesis.as_ref(), payer)),
             merchant: &deposit.merchant,
             reference: &deposit.reference,
             asset: &deposit.asset,
@@ -289,7 +305,8 @@ impl WriteTx<'_> {
             state: deposit.state.map_or("", State::word),
             block_height: deposit.height,
             block_hash: block_hash.map(|hash| hash.to_string()),
-            confirmations_required: deposit.confirmations,
+            confirmations_required: deposit.needs.and_then(Requirement::confirmations),
+            finality_required: deposit.needs.and_then(Requirement::tag),
             due_height: deposit.due_height,
             held: deposit.held_reason.as_deref(),
             replaced_by: deposit.replaced_by.map(|txid| txid.to_string()),

@@ -45,16 +45,8 @@ impl ReadTx<'_> {
     ) -> Result<Vec<Outpoint>, StoreError> {
         let from = int(window_from)?;
         let mut outpoints = Vec::new();
-        let mut statement = self.conn().prepare_cached(
-            "SELECT t.txid, o.vout FROM outputs o JOIN txs t ON t.id = o.tx \
-             WHERE t.chain = ?1 AND (o.spent_height IS NULL OR o.spent_height >= ?2)",
-        )?;
-        let mut rows = statement.query(params![chain.0, from])?;
-        while let Some(row) = rows.next()? {
-            outpoints.push(Outpoint {
-                txid: row.get(0)?,
-                vout: uint(row.get(1)?)?,
-            });
+        if !self.chain_identity(chain)?.0.is_evm() {
+            self.unspent_outputs(chain, from, &mut outpoints)?;
         }
         let mut statement = self.conn().prepare_cached(
             "SELECT i.prev_txid, i.prev_vout FROM txs t JOIN inputs i ON i.tx = t.id WHERE t.chain = ?1 \
@@ -79,5 +71,25 @@ impl ReadTx<'_> {
             }
         }
         Ok(outpoints)
+    }
+
+    fn unspent_outputs(
+        &self,
+        chain: ChainKey,
+        from: i64,
+        outpoints: &mut Vec<Outpoint>,
+    ) -> Result<(), StoreError> {
+        let mut statement = self.conn().prepare_cached(
+            "SELECT t.txid, o.vout FROM outputs o JOIN txs t ON t.id = o.tx \
+             WHERE t.chain = ?1 AND (o.spent_height IS NULL OR o.spent_height >= ?2)",
+        )?;
+        let mut rows = statement.query(params![chain.0, from])?;
+        while let Some(row) = rows.next()? {
+            outpoints.push(Outpoint {
+                txid: row.get(0)?,
+                vout: uint(row.get(1)?)?,
+            });
+        }
+        Ok(())
     }
 }

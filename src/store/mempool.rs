@@ -7,7 +7,8 @@
 use super::advance::Terms;
 use super::chains::ChainKey;
 use super::deposits::Cause;
-use super::txs::{Context, Made, remember};
+use super::matching::Context;
+use super::txs::{Made, remember};
 use super::{StoreError, WriteTx};
 use crate::rules::state::Fact;
 use crate::rules::{CandidateTx, MempoolList, Outpoint, Txid};
@@ -142,7 +143,7 @@ impl WriteTx<'_> {
                 self.end_replacement(tx)?;
             }
         }
-        let matched = self.matched(chain, candidate, applying.next_height)?;
+        let matched = self.matched(&applying.at, candidate, applying.next_height)?;
         if !matched.is_empty() {
             let recorded = self.record_tx(&applying.at, candidate, &matched)?;
             self.conn()

@@ -5,6 +5,7 @@ use super::advance::{Reorg, Terms};
 use super::chains::{ChainKey, one};
 use super::codec::{int, uint};
 use super::deposits::{Cause, Deposit, Fork};
+use super::due::IS_DUE;
 use super::{ReadTx, StoreError, WriteTx};
 use crate::rules::chain_state::ChainState;
 use crate::rules::state::State;
@@ -44,8 +45,7 @@ impl ReadTx<'_> {
     pub fn has_due(&self, chain: ChainKey, tip: u64, ceiling: Option<u64>) -> Result<bool, StoreError> {
         let found = one::<i64>(
             self.conn(),
-            "SELECT 1 FROM deposits WHERE chain = ?1 AND state = 'confirming' AND held_reason IS NULL \
-             AND due_height <= ?2 AND height <= ?3 LIMIT 1",
+            &format!("SELECT 1 FROM deposits d WHERE {IS_DUE} AND d.height <= ?3 LIMIT 1"),
             params![chain.0, int(tip)?, int(ceiling.unwrap_or(tip))?],
         )?;
         Ok(found.is_some())

@@ -47,6 +47,8 @@ pub enum Backfill {
     Nothing,
     /// The rule of one script.
     Script(Script),
+    /// A listed token.
+    Token([u8; 20]),
     /// Every rule of the chain.
     All,
 }
@@ -107,18 +109,41 @@ impl ReadTx<'_> {
 
     /// The rules that a backfill from a height would lower, for the dry run.
     pub fn backfill_count(&self, chain: ChainKey, backfill: &Backfill, from: u64) -> Result<u64, StoreError> {
-        let script = match backfill {
-            Backfill::Nothing => return Ok(0),
-            Backfill::Script(script) => Some(script),
-            Backfill::All => None,
-        };
         let count: i64 = self.conn().query_row(
-            "SELECT count(*) FROM addresses \
-             WHERE chain = ?1 AND (?2 IS NULL OR script = ?2) AND from_height > ?3",
-            params![chain.0, script, int(from)?],
+            "SELECT (SELECT count(*) FROM addresses WHERE chain = ?1 AND from_height > ?2 \
+                     AND (?3 OR script = ?4)) \
+                  + (SELECT count(*) FROM assets WHERE chain = ?1 AND from_height > ?2 AND is_listed = 1 \
+                     AND (?3 OR contract = ?5))",
+            params![
+                chain.0,
+                int(from)?,
+                backfill.is_all(),
+                backfill.script(),
+                backfill.contract()
+            ],
             |row| row.get(0),
         )?;
         uint(count)
+    }
+}
+
+impl Backfill {
+    fn is_all(&self) -> bool {
+        *self == Backfill::All
+    }
+
+    fn script(&self) -> Option<&Script> {
+        match self {
+            Backfill::Script(script) => Some(script),
+            Backfill::Nothing | Backfill::Token(_) | Backfill::All => None,
+        }
+    }
+
+    fn contract(&self) -> Option<&[u8]> {
+        match self {
+            Backfill::Token(contract) => Some(contract),
+            Backfill::Nothing | Backfill::Script(_) | Backfill::All => None,
+        }
     }
 }
 
@@ -179,12 +204,7 @@ impl WriteTx<'_> {
         from: u64,
         reason: &str,
     ) -> Result<bool, StoreError> {
-        let script = match backfill {
-            Backfill::Nothing => return Ok(false),
-            Backfill::Script(script) => Some(script),
-            Backfill::All => None,
-        };
-        if let Some(script) = script {
+        if let Some(script) = backfill.script() {
             let known = "SELECT 1 FROM addresses WHERE chain = ?1 AND script = ?2";
             if one::<i64>(self.conn(), known, params![chain.0, script])?.is_none() {
                 return Err(StoreError::Refused(
@@ -192,16 +212,30 @@ impl WriteTx<'_> {
                 ));
             }
         }
+        if let Backfill::Token(contract) = backfill
+            && !self.is_listed(chain, contract)?
+        {
+            return Err(StoreError::Refused(
+                "this token is not listed: add it to the config and start the daemon first".into(),
+            ));
+        }
+        let (is_all, from_height) = (backfill.is_all(), int(from)?);
         let lowered = self.conn().execute(
             "UPDATE addresses \
              SET from_height = ?3, version = (SELECT list_version + 1 FROM meta WHERE id = 1) \
-             WHERE chain = ?1 AND (?2 IS NULL OR script = ?2) AND from_height > ?3",
-            params![chain.0, script, int(from)?],
+             WHERE chain = ?1 AND (?4 OR script = ?2) AND from_height > ?3",
+            params![chain.0, backfill.script(), from_height, is_all],
         )?;
+        let lowered = lowered
+            + self.conn().execute(
+                "UPDATE assets SET from_height = ?3 \
+                 WHERE chain = ?1 AND (?4 OR contract = ?2) AND from_height > ?3 AND is_listed = 1",
+                params![chain.0, backfill.contract(), from_height, is_all],
+            )?;
         if lowered > 0 {
             self.conn()
                 .execute("UPDATE meta SET list_version = list_version + 1 WHERE id = 1", [])?;
-            let words = format!("{lowered} watch rules now count from height {from}: {reason}");
+            let words = format!("{lowered} rules now count from height {from}: {reason}");
             self.audit_operator(chain, "backfill", &words)?;
         }
         Ok(lowered > 0)

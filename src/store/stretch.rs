@@ -5,8 +5,9 @@ use super::advance::Terms;
 use super::chains::{ChainKey, one};
 use super::codec::{int, uint};
 use super::deposits::Cause;
+use super::matching::Context;
 use super::staged;
-use super::txs::{Context, Made};
+use super::txs::Made;
 use super::{StoreError, WriteTx};
 use crate::rules::{CandidateTx, HeldHeader, Work};
 use rusqlite::params;
@@ -173,8 +174,8 @@ impl WriteTx<'_> {
         let mut fresh: Vec<Made> = Vec::new();
         let mut found = 0;
         for candidate in txs {
-            let matched = self.matched(at.chain, candidate, held.height)?;
-            if !matched.is_empty() {
+            let matched = self.matched(at, candidate, held.height)?;
+            if !matched.is_empty() && !candidate.is_failed {
                 let was_here = self.was_included(at.chain, candidate, held.height)?;
                 let recorded = self.record_tx(at, candidate, &matched)?;
                 found += recorded.new_outputs;

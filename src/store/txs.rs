@@ -3,29 +3,20 @@
 
 use super::chains::{ChainKey, one};
 use super::codec::{int, uint};
-use super::deposits::{Deposit, HELD_INTERNAL, HELD_OWN_INPUTS};
+use super::deposits::{Deposit, HELD_INTERNAL, HELD_OWN_INPUTS, HELD_REEXECUTED};
+use super::executions::Execution;
+use super::matching::{Context, Matched};
 use super::{StoreError, WriteTx};
 use crate::rules::state::State;
-use crate::rules::{Ancestor, CandidateOutput, CandidateTx, ChainId, Outpoint, Prevout, Script, Txid, ids};
-use rusqlite::{OptionalExtension, params};
+use crate::rules::{Ancestor, CandidateTx, Doubt, Outpoint, Prevout, Script, Txid, ids};
+use rusqlite::params;
 
 /// The origin of a payment that spends nothing of its merchant's.
 const EXTERNAL: &str = "external";
-
-/// A rule that a candidate's output hit, checked in the table.
-pub(super) struct Matched<'a> {
-    pub output: &'a CandidateOutput,
-    address: AddressRow,
-}
-
-struct AddressRow {
-    id: i64,
-    is_watched: bool,
-    merchant: i64,
-    merchant_slug: String,
-    internal: String,
-    reference: String,
-}
+/// The origin of a move of the merchant's own coin.
+const INTERNAL: &str = "internal";
+/// The origin of a payment that the merchant has a part in.
+const MIXED: &str = "mixed";
 
 /// A deposit that a transaction makes, and why it starts held, if it does.
 pub(super) struct Made {
@@ -43,94 +34,21 @@ pub(super) struct Recorded {
     pub new_outputs: u64,
 }
 
-/// The chain and the asset that a recording is about, looked up once per block or list.
-pub(super) struct Context {
-    pub chain: ChainKey,
-    pub id: ChainId,
-    pub asset: i64,
-    pub asset_caip: String,
-    pub symbol: String,
-    pub decimals: u8,
+/// An output in the table.
+struct Recording {
+    output: i64,
+    vout: u64,
+    /// Of one that was not known before.
+    new: Option<NewOutput>,
+}
+
+struct NewOutput {
+    origin: &'static str,
+    /// Another content of its position was credited before.
+    is_rerun: bool,
 }
 
 impl WriteTx<'_> {
-    pub(super) fn context(&self, chain: ChainKey) -> Result<Context, StoreError> {
-        let id = self.chain_by_key(chain)?.id;
-        let asset_caip = id.bitcoin_asset();
-        let row = self
-            .conn()
-            .prepare_cached("SELECT id, symbol, decimals FROM assets WHERE chain = ?1 AND caip = ?2")?
-            .query_row(params![chain.0, asset_caip], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-            })
-            .optional()?;
-        let Some((asset, symbol, decimals)) = row else {
-            return Err(StoreError::Corrupt(format!(
-                "asset {asset_caip} is not in the database"
-            )));
-        };
-        Ok(Context {
-            chain,
-            id,
-            asset,
-            asset_caip,
-            symbol,
-            decimals,
-        })
-    }
-
-    /// The outputs of a candidate that hit a rule in the table which counts at `height`.
-    pub(super) fn matched<'c>(
-        &self,
-        chain: ChainKey,
-        candidate: &'c CandidateTx,
-        height: u64,
-    ) -> Result<Vec<Matched<'c>>, StoreError> {
-        let mut hits = Vec::new();
-        for output in &candidate.outputs {
-            let outpoint = Outpoint {
-                txid: candidate.txid,
-                vout: output.vout,
-            };
-            if let Some(address) = self.rule_for(chain, &output.script, &outpoint, height)? {
-                hits.push(Matched { output, address });
-            }
-        }
-        Ok(hits)
-    }
-
-    /// The rule of a script that counts for this output at this height. One that was met already counts
-    /// wherever a reorg puts it: mined again below the height from which its rule counts, it is still the
-    /// same payment.
-    fn rule_for(
-        &self,
-        chain: ChainKey,
-        script: &Script,
-        outpoint: &Outpoint,
-        height: u64,
-    ) -> Result<Option<AddressRow>, StoreError> {
-        let mut statement = self.conn().prepare_cached(
-            "SELECT a.id, a.kind = 'watch', a.merchant, m.slug, m.internal, a.reference \
-             FROM addresses a JOIN merchants m ON m.id = a.merchant \
-             WHERE a.chain = ?1 AND a.script = ?2 AND (a.from_height <= ?3 OR EXISTS \
-             (SELECT 1 FROM txs t JOIN outputs o ON o.tx = t.id \
-              WHERE t.chain = ?1 AND t.txid = ?4 AND o.vout = ?5))",
-        )?;
-        let vout = int(outpoint.vout)?;
-        let params = params![chain.0, script, int(height)?, outpoint.txid, vout];
-        let row = statement.query_row(params, |row| {
-            Ok(AddressRow {
-                id: row.get(0)?,
-                is_watched: row.get(1)?,
-                merchant: row.get(2)?,
-                merchant_slug: row.get(3)?,
-                internal: row.get(4)?,
-                reference: row.get(5)?,
-            })
-        });
-        Ok(row.optional()?)
-    }
-
     pub(super) fn find_tx(&self, chain: ChainKey, txid: &Txid) -> Result<Option<i64>, StoreError> {
         one(
             self.conn(),
@@ -147,27 +65,21 @@ impl WriteTx<'_> {
         candidate: &CandidateTx,
         matched: &[Matched<'_>],
     ) -> Result<Recorded, StoreError> {
-        let tx = self.ensure_tx(
-            at.chain,
-            &candidate.txid,
-            candidate.is_coinbase,
-            &candidate.inputs,
-        )?;
-        for ancestor in &candidate.ancestors {
-            let Ancestor { txid, inputs } = ancestor;
-            self.ensure_tx(at.chain, txid, false, inputs)?;
+        let (txid, sender) = (&candidate.txid, candidate.sender.as_ref());
+        let tx = self.ensure_tx(at.chain, txid, candidate.is_coinbase, sender, &candidate.inputs)?;
+        for Ancestor { txid, inputs } in &candidate.ancestors {
+            self.ensure_tx(at.chain, txid, false, None, inputs)?;
         }
         let mut made = Vec::new();
         let mut new_outputs = 0;
         for hit in matched {
-            let (output, new_origin) = self.ensure_output(at.chain, tx, hit, candidate)?;
-            new_outputs += u64::from(new_origin.is_some());
-            if let Some(origin) = new_origin {
-                if let Some(new) = self.new_deposit(at, tx, (output, origin), hit, candidate)? {
-                    made.push(new);
-                }
-            } else if let Some(mut deposit) = self.deposit_of_output(output)? {
+            let recording = self.ensure_output(at, tx, hit, candidate)?;
+            new_outputs += u64::from(recording.new.is_some());
+            if recording.new.is_some() {
+                made.extend(self.new_deposit(at, tx, &recording, hit, candidate)?);
+            } else if let Some(mut deposit) = self.deposit_of_output(recording.output)? {
                 let hold = self.reconsider_origin(at, &mut deposit, hit, candidate)?;
+                let hold = hit.output.doubt.map(Doubt::word).or(hold);
                 made.push(Made { deposit, hold });
             }
         }
@@ -183,6 +95,7 @@ impl WriteTx<'_> {
         chain: ChainKey,
         txid: &Txid,
         is_coinbase: bool,
+        sender: Option<&Script>,
         inputs: &[Prevout],
     ) -> Result<i64, StoreError> {
         if let Some(tx) = self.find_tx(chain, txid)? {
@@ -192,9 +105,10 @@ impl WriteTx<'_> {
         let tx = self
             .conn()
             .prepare_cached(
-                "INSERT INTO txs (chain, txid, is_coinbase, first_seen_at) VALUES (?1, ?2, ?3, ?4)",
+                "INSERT INTO txs (chain, txid, is_coinbase, sender, first_seen_at) \
+                 VALUES (?1, ?2, ?3, ?4, ?5)",
             )?
-            .insert(params![chain.0, txid, is_coinbase, now])?;
+            .insert(params![chain.0, txid, is_coinbase, sender, now])?;
         let mut insert = self.conn().prepare_cached(
             "INSERT INTO inputs (tx, prev_txid, prev_vout) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
         )?;
@@ -204,42 +118,80 @@ impl WriteTx<'_> {
         Ok(tx)
     }
 
-    /// The output, and its origin when it was not known before.
     fn ensure_output(
         &mut self,
-        chain: ChainKey,
+        at: &Context,
         tx: i64,
         hit: &Matched<'_>,
         candidate: &CandidateTx,
-    ) -> Result<(i64, Option<&'static str>), StoreError> {
-        let vout = int(hit.output.vout)?;
-        let known = one::<i64>(
-            self.conn(),
-            "SELECT id FROM outputs WHERE tx = ?1 AND vout = ?2",
-            params![tx, vout],
-        )?;
-        if let Some(output) = known {
-            return Ok((output, None));
-        }
-        let origin = self.origin(chain, candidate, hit.address.merchant)?;
+    ) -> Result<Recording, StoreError> {
+        let asset = at.asset(hit.output.asset)?.id;
+        let execution = match candidate.sender {
+            Some(_) => self.execution(tx, hit, asset)?,
+            None => self.output_at(tx, hit.output.vout)?,
+        };
+        let (vout, is_rerun) = match execution {
+            Execution::Known(output, vout) => {
+                return Ok(Recording {
+                    output,
+                    vout,
+                    new: None,
+                });
+            }
+            Execution::New(vout, is_rerun) => (vout, is_rerun),
+        };
+        let origin = self.origin(at.chain, hit, candidate)?;
         let output = self
             .conn()
             .prepare_cached(
-                "INSERT INTO outputs (tx, vout, address, amount, origin) VALUES (?1, ?2, ?3, ?4, ?5)",
+                "INSERT INTO outputs (tx, vout, address, asset, amount, payer, origin) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
             )?
-            .insert(params![tx, vout, hit.address.id, hit.output.amount, origin])?;
-        Ok((output, Some(origin)))
+            .insert(params![
+                tx,
+                int(vout)?,
+                hit.address.id,
+                asset,
+                hit.output.amount,
+                hit.output.from,
+                origin
+            ])?;
+        let new = Some(NewOutput { origin, is_rerun });
+        Ok(Recording { output, vout, new })
     }
 
-    /// Whose coins a transaction spends, seen from the merchant that it pays: none of the merchant's recorded
-    /// outputs is a payment, all of them is a move of own coin, some of them is left to the operator
-    /// (payjoin, batches).
+    /// On Bitcoin a transaction's id covers what its outputs are.
+    fn output_at(&self, tx: i64, vout: u64) -> Result<Execution, StoreError> {
+        let known = one::<i64>(
+            self.conn(),
+            "SELECT id FROM outputs WHERE tx = ?1 AND vout = ?2",
+            params![tx, int(vout)?],
+        )?;
+        Ok(known.map_or(Execution::New(vout, false), |output| {
+            Execution::Known(output, vout)
+        }))
+    }
+
+    /// Whose coin moves, seen from the merchant that it is paid to. Bitcoin: none of the merchant's recorded
+    /// outputs among the inputs is a payment, nothing else is a move of own coin, some of them is left to the
+    /// operator (payjoin, batches). EVM: a transfer from an address of the merchant is a move of own coin;
+    /// one from elsewhere that the merchant's own transaction causes (a swap, a withdrawal) is left to the
+    /// operator.
     fn origin(
         &self,
         chain: ChainKey,
+        hit: &Matched<'_>,
         candidate: &CandidateTx,
-        merchant: i64,
     ) -> Result<&'static str, StoreError> {
+        let merchant = hit.address.merchant;
+        if let Some(sender) = &candidate.sender {
+            let payer = hit.output.from.as_ref().unwrap_or(sender);
+            return Ok(match self.is_of(chain, payer, merchant)? {
+                true => INTERNAL,
+                false if self.is_of(chain, sender, merchant)? => MIXED,
+                false => EXTERNAL,
+            });
+        }
         let mut ours = 0;
         for input in &candidate.inputs {
             let is_ours = one::<i64>(
@@ -252,9 +204,19 @@ impl WriteTx<'_> {
         }
         Ok(match ours {
             0 => EXTERNAL,
-            all if all == candidate.inputs.len() => "internal",
-            _ => "mixed",
+            all if all == candidate.inputs.len() => INTERNAL,
+            _ => MIXED,
         })
+    }
+
+    /// Is it a watched or own address of this merchant?
+    fn is_of(&self, chain: ChainKey, script: &Script, merchant: i64) -> Result<bool, StoreError> {
+        let found = one::<i64>(
+            self.conn(),
+            "SELECT 1 FROM addresses WHERE chain = ?1 AND script = ?2 AND merchant = ?3",
+            params![chain.0, script, merchant],
+        )?;
+        Ok(found.is_some())
     }
 
     /// A payment that looked like money from outside may spend coin of ours that was not known when it was
@@ -270,7 +232,7 @@ impl WriteTx<'_> {
         if deposit.origin != EXTERNAL || deposit.state == Some(State::Credited) {
             return Ok(None);
         }
-        let origin = self.origin(at.chain, candidate, hit.address.merchant)?;
+        let origin = self.origin(at.chain, hit, candidate)?;
         if origin == EXTERNAL {
             return Ok(None);
         }
@@ -279,8 +241,8 @@ impl WriteTx<'_> {
             .execute(params![deposit.output, origin])?;
         origin.clone_into(&mut deposit.origin);
         Ok(match (origin, hit.address.internal.as_str()) {
-            ("internal", "credit") => None,
-            ("internal", _) => Some(HELD_INTERNAL),
+            (INTERNAL, "credit") => None,
+            (INTERNAL, _) => Some(HELD_INTERNAL),
             _ => Some(HELD_OWN_INPUTS),
         })
     }
@@ -289,23 +251,29 @@ impl WriteTx<'_> {
         &self,
         at: &Context,
         tx: i64,
-        (output, origin): (i64, &str),
+        recording: &Recording,
         hit: &Matched<'_>,
         candidate: &CandidateTx,
     ) -> Result<Option<Made>, StoreError> {
-        let hold = match (origin, hit.address.internal.as_str()) {
+        let Some(new) = &recording.new else {
+            return Ok(None);
+        };
+        let hold = match (new.origin, hit.address.internal.as_str()) {
             _ if !hit.address.is_watched || hit.output.amount.is_zero() => return Ok(None),
-            (EXTERNAL, _) | ("internal", "credit") => None,
-            ("mixed", _) => Some(HELD_OWN_INPUTS),
-            ("internal", "hold") => Some(HELD_INTERNAL),
+            (EXTERNAL, _) | (INTERNAL, "credit") => None,
+            (MIXED, _) => Some(HELD_OWN_INPUTS),
+            (INTERNAL, "hold") => Some(HELD_INTERNAL),
             _ => return Ok(None),
         };
+        let rerun = new.is_rerun.then_some(HELD_REEXECUTED);
+        let hold = hit.output.doubt.map(Doubt::word).or(rerun).or(hold);
         let outpoint = Outpoint {
             txid: candidate.txid,
-            vout: hit.output.vout,
+            vout: recording.vout,
         };
+        let asset = at.asset(hit.output.asset)?;
         let deposit = Deposit {
-            output,
+            output: recording.output,
             tx,
             chain: at.chain,
             id: ids::deposit_id(&at.id, &outpoint),
@@ -314,16 +282,19 @@ impl WriteTx<'_> {
             merchant: hit.address.merchant_slug.clone(),
             merchant_key: hit.address.merchant,
             reference: hit.address.reference.clone(),
-            asset_key: at.asset,
-            asset: at.asset_caip.clone(),
-            symbol: at.symbol.clone(),
-            decimals: at.decimals,
+            asset_key: asset.id,
+            kind: hit.output.asset,
+            asset: asset.caip.clone(),
+            symbol: asset.symbol.clone(),
+            decimals: asset.decimals,
             amount: hit.output.amount,
-            origin: origin.to_owned(),
+            sender: candidate.sender.clone(),
+            payer: hit.output.from.clone(),
+            origin: new.origin.to_owned(),
             is_coinbase: candidate.is_coinbase,
             state: None,
             height: None,
-            confirmations: None,
+            needs: None,
             due_height: None,
             held_reason: None,
             replaced_by: None,
@@ -332,13 +303,17 @@ impl WriteTx<'_> {
         Ok(Some(Made { deposit, hold }))
     }
 
-    /// Notes on our outputs that a transaction spends them; `height` is its block, `None` in the mempool.
+    /// Notes on our outputs that a transaction spends them; `height` is its block, `None` in the mempool. On
+    /// EVM chains nobody spends outputs.
     pub(super) fn note_spends(
         &mut self,
         chain: ChainKey,
         candidate: &CandidateTx,
         height: Option<u64>,
     ) -> Result<(), StoreError> {
+        if candidate.sender.is_some() {
+            return Ok(());
+        }
         let height = height.map(int).transpose()?;
         let mut update = self.conn().prepare_cached(
             "UPDATE outputs SET spent_by = ?4, spent_height = ?5 \
@@ -381,8 +356,10 @@ pub(super) fn remember(
             .iter()
             .flat_map(|ancestor| ancestor.inputs.iter().copied()),
     );
-    outpoints.extend(vouts.map(|vout| Outpoint {
-        txid: candidate.txid,
-        vout,
-    }));
+    if candidate.sender.is_none() {
+        outpoints.extend(vouts.map(|vout| Outpoint {
+            txid: candidate.txid,
+            vout,
+        }));
+    }
 }

@@ -1,6 +1,6 @@
 //! Several nodes behind one address, that do not agree.
 
-use crate::rig::{Rig, in_simulation, policy};
+use crate::rig::{Rig, in_simulation, native};
 use crate::scripted::World;
 
 fn reversals(rig: &Rig) -> i64 {
@@ -42,7 +42,7 @@ fn a_balancer_between_two_branches_flips_nothing() {
 fn two_nodes_on_equal_branches_flip_no_credit() {
     in_simulation(async {
         for (turn, reversed) in [(1, 0), (2, 0), (5, 1)] {
-            let mut rig = Rig::with(|settings| settings.terms.policy = policy(&[], 1)).await;
+            let mut rig = Rig::with(|settings| settings.terms.policies = native(&[], 1)).await;
             let to = rig.watch(1).await;
             let a = rig.extend(3);
             let (pay, other) = (rig.pay(&to, 5), rig.pay(&to, 7));

@@ -85,7 +85,14 @@ fn a_small_config_means_what_it_says() {
         "bip122:0f9188f13cb7b2c71f2a335e3a4fc328@shop-test"
     );
     assert_eq!((chain.start, chain.tip_age_max), (Start::Tip, None));
-    assert_eq!(chain.policy.required_confirmations(Amount::from_u64(1)), 3);
+    assert_eq!(
+        chain
+            .policy
+            .required(Amount::from_u64(1))
+            .confirmations()
+            .unwrap(),
+        3
+    );
     let RpcAuth::Cookie(file) = &chain.auth else {
         panic!("{:?}", chain.auth);
     };
@@ -144,7 +151,7 @@ fn tiers_are_chosen_by_the_sum() {
     let tiers = "below = \"0.05\"\nconfirmations = 2\n[[bitcoin.policy]]\nconfirmations = 6";
     let config = parse(&SMALL.replace("confirmations = 3", tiers)).unwrap();
     let policy = &config.bitcoin[0].policy;
-    let needed = |sat| policy.required_confirmations(Amount::from_u64(sat));
+    let needed = |sat| policy.required(Amount::from_u64(sat)).confirmations().unwrap();
     assert_eq!((needed(4_999_999), needed(5_000_000)), (2, 6));
 }
 
@@ -219,8 +226,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         "confirmations = 3",
         "confirmations = 6\nbelow = \"0.05\"\n[[bitcoin.policy]]\nconfirmations = 2",
-        "line 12: bitcoin[0].policy[1].confirmations: a larger sum cannot need fewer confirmations than a \
-             smaller one",
+        "line 12: bitcoin[0].policy[1].confirmations: a larger sum cannot need less than a smaller one",
     ),
     (
         "network = \"regtest\"",

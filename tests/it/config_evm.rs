@@ -4,10 +4,10 @@ mod faults;
 
 use creditd::address::EvmAddress;
 use creditd::config::{
-    Config, ConfigError, DEFAULT_TOML, EndpointAuth, EndpointUrl, EvmChain, EvmNeeds, EvmTier, InnerSource,
-    Start, TraceMethod,
+    Config, ConfigError, DEFAULT_TOML, EndpointAuth, EndpointUrl, EvmChain, InnerSource, Start, TraceMethod,
 };
 use creditd::rules::Amount;
+use creditd::rules::policy::{Policy, Requirement, Tier};
 use std::path::Path;
 
 /// The least that an EVM chain must say.
@@ -51,8 +51,8 @@ fn examples() -> Vec<String> {
     chains.map(|chain| format!("[[evm]]\n{chain}")).collect()
 }
 
-fn tier(below: Option<(&str, u8)>, needs: EvmNeeds) -> EvmTier {
-    EvmTier {
+fn tier(below: Option<(&str, u8)>, needs: Requirement) -> Tier {
+    Tier {
         below: below.map(|(text, decimals)| Amount::from_units_str(text, decimals).unwrap()),
         needs,
     }
@@ -159,10 +159,10 @@ fn the_first_example_says_the_defaults() {
     let native = shown.native.unwrap();
     assert_eq!(native.inner, InnerSource::Traces(TraceMethod::Auto));
     let tiers = [
-        tier(Some(("0.1", 18)), EvmNeeds::Confirmations(12)),
-        tier(None, EvmNeeds::Finalized),
+        tier(Some(("0.1", 18)), Requirement::Confirmations(12)),
+        tier(None, Requirement::Finalized),
     ];
-    assert_eq!(native.policy, tiers);
+    assert_eq!(native.policy, Policy::new(&tiers).unwrap());
     assert_eq!(shown.tokens[1].from, Some(4_634_748));
 }
 
@@ -182,7 +182,8 @@ fn a_small_chain_means_what_it_says() {
     );
     assert!(chain.native.is_none());
     assert_eq!(chain.endpoints[0].auth, EndpointAuth::None);
-    assert_eq!(chain.tokens[0].policy, [tier(None, EvmNeeds::Confirmations(3))]);
+    let policy = Policy::new(&[tier(None, Requirement::Confirmations(3))]).unwrap();
+    assert_eq!(chain.tokens[0].policy, policy);
     assert_eq!(
         chain.assets()[0].caip,
         format!("eip155:31337/erc20:0x{}", "dd".repeat(20))

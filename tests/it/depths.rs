@@ -1,6 +1,6 @@
 //! How deep a payment must be: coinbases, tiers, sums.
 
-use crate::rig::{Rig, in_simulation, policy};
+use crate::rig::{Rig, in_simulation, native};
 use crate::scripted::{Coinbase, Out};
 use creditd::rules::{Amount, BlockHash};
 
@@ -67,7 +67,7 @@ fn a_coinbase_is_credited_at_depth_101_and_not_before() {
 #[test]
 fn a_payment_split_into_small_outputs_is_as_deep_as_its_sum() {
     in_simulation(async {
-        let mut rig = Rig::with(|settings| settings.terms.policy = policy(&[(100, 1)], 6)).await;
+        let mut rig = Rig::with(|settings| settings.terms.policies = native(&[(100, 1)], 6)).await;
         let (to, other) = (rig.watch(1).await, rig.watch(2).await);
         let (one, two) = (rig.pay(&to, 60), rig.pay(&other, 60));
         let a = rig.mine(&[&one, &two]);
@@ -94,7 +94,7 @@ fn amounts_are_compared_and_summed_as_whole_numbers() {
     const LARGE: u64 = 1 << 53;
     in_simulation(async {
         let tiers = [(10, 1), (LARGE + 1, 2)];
-        let mut rig = Rig::with(|settings| settings.terms.policy = policy(&tiers, 6)).await;
+        let mut rig = Rig::with(|settings| settings.terms.policies = native(&tiers, 6)).await;
         let (shop, other) = (rig.watch(1).await, rig.watch(2).await);
         // By the block's sum: 9, 10, 2^53, 2^53 + 1.
         let blocks: [(&[u64], u32); 4] = [(&[9], 1), (&[10], 2), (&[LARGE], 2), (&[LARGE, 1], 6)];

@@ -3,7 +3,7 @@
 use crate::rig::{Rig, in_simulation};
 use crate::scripted::{Tx, script};
 use creditd::index::{Index, short};
-use creditd::rules::{CandidateOutput, CandidateTx, MempoolList};
+use creditd::rules::{Asset, CandidateOutput, CandidateTx, MempoolList};
 use creditd::store::{Backfill, ListApplied, Listing};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,17 @@ const EVICT: Duration = Duration::from_secs(90);
 /// A list as a node gives it, read at the tip that it has now.
 fn listed(rig: &Rig, index: &Index, txs: &[&Arc<Tx>]) -> MempoolList {
     let candidate = |tx: &&Arc<Tx>| CandidateTx {
+        sender: None,
+        is_failed: false,
         txid: tx.txid,
         is_coinbase: false,
         inputs: tx.inputs.clone(),
         outputs: (0..)
             .zip(&tx.outputs)
             .map(|(vout, out)| CandidateOutput {
+                asset: Asset::Native,
+                from: None,
+                doubt: None,
                 vout,
                 script: out.script.clone(),
                 amount: creditd::rules::Amount::from_u64(out.amount),

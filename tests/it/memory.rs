@@ -6,6 +6,7 @@ use crate::rig::Rig;
 use crate::scripted::{Block, Tree, Tx, World};
 use crate::tables::CauseRow;
 use creditd::follow::Start;
+use creditd::rules::Asset;
 use creditd::rules::policy::Policy;
 use creditd::rules::{BlockHash, Outpoint, Script};
 use creditd::store::{Backfill, WriteTx};
@@ -178,7 +179,7 @@ impl Rig {
         if is_asked {
             let mut memory = self.memory.lock().unwrap();
             match &backfill {
-                Backfill::Nothing => {}
+                Backfill::Nothing | Backfill::Token(_) => {}
                 Backfill::Script(script) => memory.lower(Some(script), from),
                 Backfill::All => memory.lower(None, from),
             }
@@ -216,9 +217,9 @@ impl Rig {
         self.look();
         let naive = self.naive();
         let memory = self.memory.lock().unwrap();
-        let mut wrong = self
-            .tables
-            .differences(&naive, &self.settings.terms.policy, &memory);
+        let mut wrong =
+            self.tables
+                .differences(&naive, &self.settings.terms.policies[&Asset::Native], &memory);
         wrong.extend(memory.faults.clone());
         wrong.extend(self.wrong_causes());
         assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));

@@ -128,7 +128,7 @@ impl Naive {
             other.deposit.is_some() && other.height == output.height && other.merchant == output.merchant
         });
         let sum: u64 = together.map(|other| other.amount).sum();
-        policy.required_confirmations(Amount::from_u64(sum))
+        policy.required(Amount::from_u64(sum)).confirmations().unwrap()
     }
 
     /// The tip height at which a payment is due.

@@ -1,6 +1,6 @@
 //! What operators do while the chain goes on: holds, policies, rescans, late addresses, own coin.
 
-use crate::rig::{Rig, in_simulation, policy};
+use crate::rig::{Rig, in_simulation, native};
 use crate::scripted::{Hook, Out, script};
 use creditd::store::{AddressKind, Backfill, NewAddress, WriteTx};
 use std::time::Duration;
@@ -125,14 +125,14 @@ fn a_held_deposit_follows_the_chain_and_is_never_credited() {
 #[test]
 fn an_edited_policy_counts_for_what_is_not_credited_yet() {
     in_simulation(async {
-        let mut rig = Rig::with(|settings| settings.terms.policy = policy(&[], 2)).await;
+        let mut rig = Rig::with(|settings| settings.terms.policies = native(&[], 2)).await;
         let to = rig.watch(1).await;
         let (first, second) = (rig.pay(&to, 5), rig.pay(&to, 5));
         rig.mine(&[&first]);
         rig.mine(&[&second]);
         rig.settle().await;
         assert_eq!(rig.tables.journal(&first.outpoint(0)), ["credit"]);
-        rig.settings.terms.policy = policy(&[], 5);
+        rig.settings.terms.policies = native(&[], 5);
         rig.reopen().await;
         rig.extend(1);
         rig.settle().await;
@@ -143,7 +143,7 @@ fn an_edited_policy_counts_for_what_is_not_credited_yet() {
         );
         assert_eq!(rig.tables.journal(&first.outpoint(0)), ["credit"]);
         rig.compare();
-        rig.settings.terms.policy = policy(&[(6, 1)], 5);
+        rig.settings.terms.policies = native(&[(6, 1)], 5);
         rig.reopen().await;
         rig.settle().await;
         assert_eq!(
@@ -246,7 +246,7 @@ fn several_outputs_to_one_address_are_several_payments_and_nothing_is_none() {
 #[test]
 fn a_late_address_finds_its_past_only_by_backfill() {
     in_simulation(async {
-        let mut rig = Rig::with(|settings| settings.terms.policy = policy(&[(6, 1)], 3)).await;
+        let mut rig = Rig::with(|settings| settings.terms.policies = native(&[(6, 1)], 3)).await;
         let to = script(7);
         let (old, older, other) = (rig.pay(&to, 5), rig.pay(&to, 4), rig.pay(&script(8), 3));
         rig.mine(&[&older]);
@@ -284,7 +284,7 @@ fn a_late_address_finds_its_past_only_by_backfill() {
 #[test]
 fn change_of_an_old_coin_is_held_once_a_backfill_knows_the_coin() {
     in_simulation(async {
-        let mut rig = Rig::with(|settings| settings.terms.policy = policy(&[], 10)).await;
+        let mut rig = Rig::with(|settings| settings.terms.policies = native(&[], 10)).await;
         let (old, change) = (script(7), rig.watch(1).await);
         let coin = rig.pay(&old, 50);
         rig.mine(&[&coin]);
@@ -322,7 +322,7 @@ fn change_of_an_old_coin_is_held_once_a_backfill_knows_the_coin() {
 #[test]
 fn a_backfill_into_a_paid_block_counts_the_sum() {
     in_simulation(async {
-        let mut rig = Rig::with(|settings| settings.terms.policy = policy(&[(100, 2)], 12)).await;
+        let mut rig = Rig::with(|settings| settings.terms.policies = native(&[(100, 2)], 12)).await;
         let (known, late) = (rig.watch(1).await, script(2));
         let (one, two) = (rig.pay(&known, 60), rig.pay(&late, 60));
         let (three, four) = (rig.pay(&known, 60), rig.pay(&late, 60));

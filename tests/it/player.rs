@@ -7,7 +7,7 @@ use crate::scripted::{Block, Coinbase, Hook, Out, Tx, World, script};
 use crate::tables::DepositRow;
 use creditd::rules::policy::Policy;
 use creditd::rules::{BlockHash, Outpoint, Script};
-use creditd::store::{AddressKind, Backfill, NewAddress, WriteTx};
+use creditd::store::{AddressKind, Backfill, NewAddress, Terms, WriteTx};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,7 +80,7 @@ impl Player {
     /// A world with its early rules. A quiet one has miners, payers and nodes alone.
     pub async fn new(is_quiet: bool) -> Player {
         let rig = Rig::with(|settings| {
-            settings.terms.policy = policies()[0].clone();
+            settings.terms.policies = Terms::native(policies()[0].clone());
             settings.terms.evict_after_ms = 20_000;
         })
         .await;
@@ -442,7 +442,7 @@ impl Player {
     }
 
     async fn edit_policy(&mut self, dice: &mut Dice) {
-        self.rig.settings.terms.policy = policies()[dice.roll(3)].clone();
+        self.rig.settings.terms.policies = Terms::native(policies()[dice.roll(3)].clone());
         self.rig.reopen().await;
     }
 

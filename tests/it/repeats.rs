@@ -3,7 +3,7 @@
 
 use crate::rig::{Rig, in_simulation, policy};
 use crate::scripted::{World, script};
-use creditd::store::{AddressKind, Backfill};
+use creditd::store::{AddressKind, Backfill, Terms};
 use std::time::Duration;
 
 const CHAPTERS: usize = 9;
@@ -78,7 +78,7 @@ async fn tell(rig: &mut Rig, chapter: usize) {
 
 async fn rig() -> Rig {
     Rig::with(|settings| {
-        settings.terms.policy = policy(&[(20, 1)], 3);
+        settings.terms.policies = Terms::native(policy(&[(20, 1)], 3));
         settings.terms.evict_after_ms = 20_000;
     })
     .await

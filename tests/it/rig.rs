@@ -6,13 +6,14 @@ use crate::scripted::{Block, Out, Scripted, Tx, World, script};
 use crate::tables::Tables;
 use creditd::clock::Clock;
 use creditd::follow::{Follower, Settings, Start};
-use creditd::rules::policy::{Policy, Tier};
-use creditd::rules::{Amount, BlockHash, Outpoint, Script};
+use creditd::rules::policy::{Policy, Requirement, Tier};
+use creditd::rules::{Amount, Asset, BlockHash, Outpoint, Script};
 use creditd::store::{
-    AddressKind, ChainKey, Database, LedgerSnapshot, NewAddress, NewChain, OpenMode, ReadTx, Store,
+    AddressKind, ChainKey, Database, LedgerSnapshot, NewAddress, NewAsset, NewChain, OpenMode, ReadTx, Store,
     StoreError, Terms, WriteTx,
 };
 use creditd::webhook::Key;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -23,16 +24,21 @@ use std::time::Duration;
 const KEY: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 const EPOCH_MS: i64 = 1_700_000_000_000;
 
+/// What payments of the scripted chain's coin need, as [`policy`].
+pub fn native(lower: &[(u64, u32)], top: u32) -> BTreeMap<Asset, Policy> {
+    Terms::native(policy(lower, top))
+}
+
 /// A policy from (below, confirmations) and the confirmations of every larger sum.
 pub fn policy(lower: &[(u64, u32)], top: u32) -> Policy {
     let tier = |(below, confirmations): &(u64, u32)| Tier {
         below: Some(Amount::from_u64(*below)),
-        confirmations: *confirmations,
+        needs: Requirement::Confirmations(*confirmations),
     };
     let mut tiers: Vec<Tier> = lower.iter().map(tier).collect();
     tiers.push(Tier {
         below: None,
-        confirmations: top,
+        needs: Requirement::Confirmations(top),
     });
     Policy::new(&tiers).unwrap()
 }
@@ -95,7 +101,9 @@ impl Rig {
         let row = store.read(move |tx| tx.chain(&id)).await.unwrap().unwrap();
         let reader = Database::open(&path, OpenMode::ReadOnly).unwrap();
         let ledger = reader.read(|tx| tx.ledger_snapshot()).unwrap();
-        let memory = Arc::new(Mutex::new(Memory::with_policy(&settings.terms.policy)));
+        let memory = Arc::new(Mutex::new(Memory::with_policy(
+            &settings.terms.policies[&Asset::Native],
+        )));
         Rig {
             window_min: settings.terms.reorg_window,
             chain,
@@ -374,7 +382,7 @@ impl Rig {
 
     pub async fn reopen(&mut self) {
         self.look();
-        let policy = &self.settings.terms.policy;
+        let policy = &self.settings.terms.policies[&Asset::Native];
         self.memory.lock().unwrap().policies.push(policy.clone());
         drop(self.running.take());
         self.window_min = self.window_min.min(self.settings.terms.reorg_window);
@@ -416,22 +424,21 @@ pub fn settings(chain: &Scripted) -> Settings {
     let id = chain.chain_id();
     Settings {
         chain: NewChain {
-            native_asset: id.bitcoin_asset(),
+            assets: vec![NewAsset::bitcoin(&id, "BTC")],
             id,
-            genesis: chain.world().tree.genesis(),
+            genesis: Some(chain.world().tree.genesis()),
             alias: "btc".to_owned(),
-            symbol: "BTC".to_owned(),
-            decimals: 8,
         },
         start: Start::Height(1),
         terms: Terms {
-            policy: policy(&[], 3),
+            policies: Terms::native(policy(&[], 3)),
             reorg_window: 20,
             evict_after_ms: 60_000,
         },
         poll: Duration::from_secs(1),
         mempool: Duration::from_secs(2),
         tip_age_max: None,
+        fork_patience: None,
     }
 }
 

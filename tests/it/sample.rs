@@ -11,10 +11,10 @@ use creditd::address::{self, Network};
 use creditd::config::Config;
 use creditd::daemon;
 use creditd::rules::chain_state::ChainState;
-use creditd::rules::policy::{Policy, Tier};
+use creditd::rules::policy::{Policy, Requirement, Tier};
 use creditd::rules::{
-    Amount, BlockHash, CandidateOutput, CandidateTx, Header, HeldHeader, MempoolList, Outpoint, ScannedBlock,
-    Script, Txid, Work,
+    Amount, Asset, BlockHash, CandidateOutput, CandidateTx, Header, HeldHeader, MempoolList, Outpoint,
+    ScannedBlock, Script, Tags, Txid, Work,
 };
 use creditd::store::{
     AddressKind, Advance, Advanced, ChainKey, Database, ListApplied, Listing, NewAddress, OpenMode,
@@ -156,6 +156,7 @@ impl Sample {
                 fork_height,
                 blocks: blocks.iter().map(filtered).collect(),
                 credit_ceiling: None,
+                tags: Tags::default(),
             };
             tx.advance(&step, &terms()).unwrap()
         });
@@ -205,11 +206,13 @@ impl Sample {
 
 pub fn terms() -> Terms {
     Terms {
-        policy: Policy::new(&[Tier {
-            below: None,
-            confirmations: 3,
-        }])
-        .unwrap(),
+        policies: Terms::native(
+            Policy::new(&[Tier {
+                below: None,
+                needs: Requirement::Confirmations(3),
+            }])
+            .unwrap(),
+        ),
         reorg_window: 144,
         evict_after_ms: 600_000,
     }
@@ -229,12 +232,17 @@ fn coin(number: u8) -> Outpoint {
 
 fn pay(number: u8, inputs: &[Outpoint], outputs: &[(u64, &str, u64)]) -> CandidateTx {
     CandidateTx {
+        sender: None,
+        is_failed: false,
         txid: txid(number),
         is_coinbase: false,
         inputs: inputs.to_vec(),
         outputs: outputs
             .iter()
             .map(|(vout, address, sat)| CandidateOutput {
+                asset: Asset::Native,
+                from: None,
+                doubt: None,
                 vout: *vout,
                 script: script(address),
                 amount: Amount::from_u64(*sat),

@@ -1,7 +1,7 @@
 //! What we read of one transaction, in a block or in the mempool.
 
 use super::convert;
-use crate::rules::{Amount, Ancestor, CandidateOutput, Outpoint, Script, Txid};
+use crate::rules::{Amount, Ancestor, Asset, CandidateOutput, Outpoint, Script, Txid};
 use bitcoincore_rpc::bitcoin;
 use bitcoincore_rpc::bitcoin::Transaction;
 use std::collections::BTreeSet;
@@ -62,6 +62,9 @@ pub(super) fn candidate_output(vout: u64, output: &bitcoin::TxOut) -> CandidateO
     CandidateOutput {
         vout,
         script: Script(output.script_pubkey.as_bytes().into()),
+        asset: Asset::Native,
+        from: None,
+        doubt: None,
         amount: Amount::from_u64(output.value.to_sat()),
     }
 }

@@ -197,6 +197,8 @@ impl Memory {
             Some(CandidateTx {
                 txid,
                 is_coinbase: false,
+                sender: None,
+                is_failed: false,
                 inputs: whole.inputs.clone(),
                 outputs: hits(whole, index).cloned().collect(),
                 ancestors: ancestors(&whole.inputs, read),

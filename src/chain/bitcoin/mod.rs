@@ -204,7 +204,7 @@ impl<D: Dial> ChainSource for BitcoinSource<D> {
         self.block_bytes(hash).await
     }
 
-    fn scan(&self, hash: BlockHash, raw: &Bytes, index: &Index) -> Result<ScannedBlock, SourceError> {
+    async fn scan(&self, hash: BlockHash, raw: &Bytes, index: &Index) -> Result<ScannedBlock, SourceError> {
         let scan = || scan::scan_block(self.config.network, hash, raw, index);
         keep_busy(scan).map_err(|error| match error {
             ScanError::Broken(why) => SourceError::BadBlock { hash, why },

@@ -195,6 +195,8 @@ impl<'a> Digest<'a> {
         Ok(CandidateTx {
             txid: convert::txid(tx.compute_txid()),
             is_coinbase: tx.is_coinbase(),
+            sender: None,
+            is_failed: false,
             inputs: inputs(&tx),
             outputs: outputs
                 .map(|(vout, output)| candidate_output(vout, output))

@@ -7,7 +7,7 @@ use super::config::LAST_KNOWN_SPLIT;
 use crate::chain::{NodeTip, SourceError};
 use crate::clock::millis;
 use crate::egress::Dial;
-use crate::rules::{BlockHash, Work};
+use crate::rules::{BlockHash, Tags, Work};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -59,6 +59,7 @@ impl<D: Dial> BitcoinSource<D> {
         };
         let unproven_above = self.unproven_above();
         Ok(NodeTip {
+            tags: Tags::default(),
             hash: info.bestblockhash.0,
             height: info.blocks,
             chainwork: info.chainwork.0,

@@ -1,12 +1,12 @@
 //! `[[evm]]`: a chain, its coin and its tokens.
 
-use super::super::evm::{EvmChain, EvmNative, EvmNeeds, EvmTier, EvmToken, InnerSource, TraceMethod};
+use super::super::evm::{EvmChain, EvmNative, EvmToken, InnerSource, TraceMethod};
 use super::super::section::{Section, whole};
 use super::endpoint::{endpoints, quorum};
-use super::{NAME, checkpoints, name, start, text};
+use super::{Depths, NAME, checkpoints, name, policy, start, text};
 use crate::address::EvmAddress;
 use crate::rules::fork::REORG_WINDOW_MAX;
-use crate::rules::{Amount, ChainId, HEIGHT_MAX};
+use crate::rules::{ChainId, HEIGHT_MAX};
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
@@ -44,14 +44,16 @@ pub(super) fn evm(section: &Section<'_>, folder: &Path) -> Option<EvmChain> {
     let has_bloom = section.optional("bloom", "true or false", DeValue::as_bool);
     let batch_max = section.number("batch_max", 1..=1_000, 50);
     let tip_age_max = tip_age_max(section, is_dev);
+    let depths = Depths {
+        reorg_window,
+        has_tags: true,
+    };
     let native_section = section.table("native");
-    let native = native_section
-        .as_ref()
-        .map(|section| native(section, reorg_window));
+    let native = native_section.as_ref().map(|section| native(section, &depths));
     let token_sections = section.tables("token");
     let is_tokenless = token_sections.as_ref().is_some_and(Vec::is_empty);
     let token_sections = token_sections.unwrap_or_default();
-    let tokens = token_sections.iter().map(|section| token(section, reorg_window));
+    let tokens = token_sections.iter().map(|section| token(section, &depths));
     let tokens: Vec<Option<EvmToken>> = tokens.collect();
     if is_tokenless && !section.has("native") {
         section.missing(
@@ -119,14 +121,14 @@ fn tip_age_max(section: &Section<'_>, is_dev: bool) -> Option<Duration> {
     }
 }
 
-fn native(section: &Section<'_>, reorg_window: u64) -> Option<EvmNative> {
+fn native(section: &Section<'_>, depths: &Depths) -> Option<EvmNative> {
     let symbol = section.required("symbol", SYMBOL, symbol);
     let decimals = u8::try_from(section.number("decimals", DECIMALS, 18)).unwrap_or(18);
     let coin_type = section.number("coin_type", 0..=u64::from(u32::MAX >> 1), ETHER);
     let contract = section.optional("contract", CONTRACT, text);
     let contract = contract.map(|text| contract_of(section, text));
     let inner = inner(section);
-    let policy = policy(section, "evm.native.policy", decimals, reorg_window);
+    let policy = policy(section, "evm.native.policy", decimals, depths);
     section.close();
     Some(EvmNative {
         symbol: symbol?.to_owned(),
@@ -171,7 +173,7 @@ fn inner(section: &Section<'_>) -> Option<InnerSource> {
     })
 }
 
-fn token(section: &Section<'_>, reorg_window: u64) -> Option<EvmToken> {
+fn token(section: &Section<'_>, depths: &Depths) -> Option<EvmToken> {
     let contract = section.required("contract", CONTRACT, text);
     let contract = contract.and_then(|text| contract_of(section, text));
     let symbol = section.required("symbol", SYMBOL, symbol);
@@ -187,7 +189,7 @@ fn token(section: &Section<'_>, reorg_window: u64) -> Option<EvmToken> {
     };
     let (is_balance_checked, is_unindexed) = (flag("check_balance"), flag("not_indexed"));
     let from = section.optional("from", "a height", height);
-    let policy = policy(section, "evm.token.policy", decimals.unwrap_or(77), reorg_window);
+    let policy = policy(section, "evm.token.policy", decimals.unwrap_or(77), depths);
     section.close();
     Some(EvmToken {
         contract: contract?,
@@ -212,63 +214,6 @@ fn contract_of(section: &Section<'_>, text: &str) -> Option<EvmAddress> {
             None
         }
     }
-}
-
-/// There is no default: how sure is sure enough is the operator's decision.
-fn policy(section: &Section<'_>, path: &str, decimals: u8, reorg_window: u64) -> Option<Vec<EvmTier>> {
-    let sections = section.tables("policy")?;
-    if sections.is_empty() {
-        let text =
-            format!("missing, allowed: at least one [[{path}]] with confirmations; there is no default");
-        section.missing("policy", text);
-        return None;
-    }
-    let last = sections.len() - 1;
-    let mut tiers: Vec<EvmTier> = Vec::new();
-    for (at, section) in sections.iter().enumerate() {
-        let Some(tier) = tier(section, decimals, reorg_window) else {
-            continue;
-        };
-        let before = tiers.last();
-        if tier.below.is_some() == (at == last) {
-            let text = match tier.below {
-                Some(_) => "the last tier must have no `below`: larger sums would have no tier",
-                None => "missing: only the last tier has no `below`",
-            };
-            section.fault("below", text);
-        } else if tier.below.is_some_and(|below| {
-            below.is_zero() || before.is_some_and(|before| before.below.is_some_and(|lower| below <= lower))
-        }) {
-            section.fault("below", "`below` must rise from tier to tier and be more than 0");
-        } else if before.is_some_and(|before| tier.needs < before.needs) {
-            let text = "a larger sum cannot need less than a smaller one (1, 2, ... < safe < finalized)";
-            section.fault("confirmations", text);
-        }
-        tiers.push(tier);
-    }
-    (tiers.len() == sections.len()).then_some(tiers)
-}
-
-fn tier(section: &Section<'_>, decimals: u8, reorg_window: u64) -> Option<EvmTier> {
-    let below = section.optional("below", "a text of whole units such as \"0.05\"", |value| {
-        Amount::from_units_str(text(value)?, decimals).ok()
-    });
-    let allowed =
-        format!("a whole number from 1 to {reorg_window} (reorg_window), \"safe\" or \"finalized\"");
-    let needs = section.required("confirmations", &allowed, |value| match text(value) {
-        Some("safe") => Some(EvmNeeds::Safe),
-        Some("finalized") => Some(EvmNeeds::Finalized),
-        Some(_) => None,
-        None => {
-            let count = whole(value).filter(|count| (1..=reorg_window).contains(count))?;
-            u32::try_from(count).ok().map(EvmNeeds::Confirmations)
-        }
-    });
-    section.close();
-    if section.has("below") != below.is_some() {
-        return None;
-    }
-    Some(EvmTier { below, needs: needs? })
 }
 
 fn symbol<'a>(value: &'a DeValue<'a>) -> Option<&'a str> {

@@ -54,6 +54,12 @@ pub struct OutputStory {
     pub merchant: String,
     /// What the address is for.
     pub reference: String,
+    /// CAIP-19 id of the asset.
+    pub asset: String,
+    /// The asset's symbol.
+    pub symbol: String,
+    /// The asset's decimals.
+    pub decimals: u8,
     /// Base units.
     pub amount: Amount,
     /// `external`, `mixed` or `internal`.
@@ -222,9 +228,9 @@ impl ReadTx<'_> {
     fn outputs_of(&self, chain: &ChainRow, tx: i64, txid: Txid) -> Result<Vec<OutputStory>, StoreError> {
         let mut statement = self.conn().prepare_cached(
             "SELECT o.id, o.vout, a.script, a.kind, m.slug, a.reference, o.amount, o.origin, o.spent_by, \
-             o.duplicates \
+             o.duplicates, s.caip, s.symbol, s.decimals \
              FROM outputs o JOIN addresses a ON a.id = o.address JOIN merchants m ON m.id = a.merchant \
-             WHERE o.tx = ?1 ORDER BY o.vout",
+             JOIN assets s ON s.id = o.asset WHERE o.tx = ?1 ORDER BY o.vout",
         )?;
         let mut rows = statement.query([tx])?;
         let mut outputs = Vec::new();
@@ -238,6 +244,9 @@ impl ReadTx<'_> {
                     .ok_or_else(|| StoreError::Corrupt(format!("address kind {kind:?}")))?,
                 merchant: row.get(4)?,
                 reference: row.get(5)?,
+                asset: row.get(10)?,
+                symbol: row.get(11)?,
+                decimals: row.get(12)?,
                 amount: row.get(6)?,
                 origin: row.get(7)?,
                 spent_by: row.get(8)?,

@@ -8,13 +8,14 @@ use crate::store::Database;
 
 const FIXTURE: &str = "
     INSERT INTO chains (id, caip, genesis, alias) VALUES (1, 'bip122:a', zeroblob(32), 'btc');
-    INSERT INTO assets (id, chain, caip, symbol, decimals) VALUES (1, 1, 'bip122:a/slip44:0', 'BTC', 8);
+    INSERT INTO assets (id, chain, caip, symbol, decimals, is_listed)
+        VALUES (1, 1, 'bip122:a/slip44:0', 'BTC', 8, 1);
     INSERT INTO merchants (id, slug, created_at) VALUES (1, 'shop', 0);
     INSERT INTO addresses (id, chain, script, kind, merchant, version, added_at)
         VALUES (1, 1, x'0014', 'watch', 1, 1, 0);
     INSERT INTO txs (id, chain, txid, is_coinbase, first_seen_at) VALUES (1, 1, zeroblob(32), 0, 0);
-    INSERT INTO outputs (id, tx, vout, address, amount, origin)
-        VALUES (1, 1, 0, 1, '5000', 'external'), (2, 1, 1, 1, '5000', 'external');
+    INSERT INTO outputs (id, tx, vout, address, asset, amount, origin)
+        VALUES (1, 1, 0, 1, 1, '5000', 'external'), (2, 1, 1, 1, 1, '5000', 'external');
     INSERT INTO credits (id, chain, txid, vout, output, merchant, asset, amount, created_at)
         VALUES ('cr_1', 1, zeroblob(32), 0, 1, 1, 1, '5000', 0);
     INSERT INTO journal

@@ -3,22 +3,24 @@
 use rusqlite::types::Value;
 
 use super::{Scratch, note};
-use crate::rules::policy::{Policy, Tier};
+use crate::rules::policy::{Policy, Requirement, Tier};
 use crate::rules::{
-    Amount, BlockHash, CandidateOutput, CandidateTx, ChainId, Header, HeldHeader, ListVersion, Outpoint,
-    ScannedBlock, Script, Txid, Work,
+    Amount, Asset, BlockHash, CandidateOutput, CandidateTx, ChainId, Header, HeldHeader, ListVersion,
+    Outpoint, ScannedBlock, Script, Tags, Txid, Work,
 };
-use crate::store::{Advance, Advanced, ChainKey, Database, NewChain, StoreError, Terms, WriteTx, transact};
+use crate::store::{
+    Advance, Advanced, ChainKey, Database, NewAsset, NewChain, StoreError, Terms, WriteTx, transact,
+};
 
 const SCRIPT: &[u8] = b"\x00\x14watched";
 
 fn terms() -> Terms {
     let tier = Tier {
         below: None,
-        confirmations: 2,
+        needs: Requirement::Confirmations(2),
     };
     Terms {
-        policy: Policy::new(&[tier]).unwrap(),
+        policies: Terms::native(Policy::new(&[tier]).unwrap()),
         reorg_window: 100,
         evict_after_ms: 1000,
     }
@@ -45,6 +47,8 @@ fn block(number: u8, txs: Vec<CandidateTx>) -> ScannedBlock {
 
 fn payment() -> CandidateTx {
     CandidateTx {
+        sender: None,
+        is_failed: false,
         txid: Txid([0xaa; 32]),
         is_coinbase: false,
         inputs: vec![Outpoint {
@@ -52,6 +56,9 @@ fn payment() -> CandidateTx {
             vout: 0,
         }],
         outputs: vec![CandidateOutput {
+            asset: Asset::Native,
+            from: None,
+            doubt: None,
             vout: 1,
             script: Script(SCRIPT.into()),
             amount: Amount::from_u64(10_000_000),
@@ -65,12 +72,10 @@ fn prepare(tx: &mut WriteTx<'_>) -> Result<(ChainKey, HeldHeader), StoreError> {
     let genesis = BlockHash([0; 32]);
     let id = ChainId::bitcoin(&genesis, Some("test"));
     let chain = tx.ensure_chain(&NewChain {
-        native_asset: id.bitcoin_asset(),
+        assets: vec![NewAsset::bitcoin(&id, "BTC")],
         id,
-        genesis,
+        genesis: Some(genesis),
         alias: "btc".into(),
-        symbol: "BTC".into(),
-        decimals: 8,
     })?;
     let tip = HeldHeader {
         height: 1,
@@ -166,6 +171,7 @@ fn a_write_that_fails_anywhere_in_the_step_that_credits_undoes_all_of_it() {
         fork_height: None,
         blocks: vec![block],
         credit_ceiling: None,
+        tags: Tags::default(),
     };
     let first = step(from, block(2, vec![payment()]));
     let Advanced::Done { tip, .. } = database.write(2, |tx| tx.advance(&first, &terms())).unwrap() else {
@@ -244,6 +250,7 @@ fn a_tally_that_drifted_stops_no_credit() {
                 fork_height: None,
                 blocks: vec![block],
                 credit_ceiling: None,
+                tags: Tags::default(),
             };
             match database.write(2, |tx| tx.advance(&step, &terms())).unwrap() {
                 Advanced::Done { tip: next, .. } => tip = next,

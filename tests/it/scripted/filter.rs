@@ -3,7 +3,8 @@
 use super::tree::{Block, Tx};
 use creditd::index::{Index, short};
 use creditd::rules::{
-    Amount, Ancestor, BlockHash, CandidateOutput, CandidateTx, MempoolList, Outpoint, ScannedBlock, Txid,
+    Amount, Ancestor, Asset, BlockHash, CandidateOutput, CandidateTx, MempoolList, Outpoint, ScannedBlock,
+    Txid,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,6 +21,9 @@ fn candidates(txs: &[Arc<Tx>], index: &Index, is_noisy: bool) -> Vec<CandidateTx
             .zip(&tx.outputs)
             .filter(hit)
             .map(|(vout, out)| CandidateOutput {
+                asset: Asset::Native,
+                from: None,
+                doubt: None,
                 vout,
                 script: out.script.clone(),
                 amount: Amount::from_u64(out.amount),
@@ -32,6 +36,8 @@ fn candidates(txs: &[Arc<Tx>], index: &Index, is_noisy: bool) -> Vec<CandidateTx
             .any(|input| index.may_hold_outpoint(input) || ours.contains(input));
         if is_noisy || is_spend || !outputs.is_empty() {
             found.push(CandidateTx {
+                sender: None,
+                is_failed: false,
                 txid: tx.txid,
                 is_coinbase: tx.is_coinbase,
                 inputs: tx.inputs.clone(),

@@ -11,7 +11,7 @@ use creditd::chain::{ChainSource, HeaderInfo, Identity, NodeTip, SourceError};
 use creditd::clock::Clock;
 use creditd::egress::HttpDial;
 use creditd::index::Index;
-use creditd::rules::{BlockHash, ChainId, Header, HeldHeader, MempoolList, ScannedBlock};
+use creditd::rules::{BlockHash, ChainId, Header, HeldHeader, MempoolList, ScannedBlock, Tags};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -196,6 +196,7 @@ impl ChainSource for Scripted {
                 is_syncing: node.faults.is_syncing || headers > held.height,
                 headers,
                 pruned_below: node.faults.pruned_below,
+                tags: Tags::default(),
                 credit_ceiling: node.better_fork(tree),
             })
         };
@@ -232,7 +233,7 @@ impl ChainSource for Scripted {
         self.answer("block", block).await
     }
 
-    fn scan(&self, _hash: BlockHash, raw: &Raw, index: &Index) -> Result<ScannedBlock, SourceError> {
+    async fn scan(&self, _hash: BlockHash, raw: &Raw, index: &Index) -> Result<ScannedBlock, SourceError> {
         Ok(filter::scan(&raw.block, index, raw.is_noisy))
     }
 

@@ -1,0 +1,91 @@
+//! Holding the node's tip against ours: what the difference means.
+
+use super::{Follower, Trouble};
+use crate::chain::{ChainSource, NodeTip};
+use crate::rules::HeldHeader;
+use crate::rules::fork::{BranchRule, Comparison, ForkStep, OurTipAtNode};
+
+impl<S: ChainSource> Follower<S> {
+    /// What the difference of the tips means, with what earlier looks showed.
+    pub(super) async fn judge(
+        &mut self,
+        tip: &HeldHeader,
+        node: &NodeTip,
+        finalized: Option<u64>,
+    ) -> Result<ForkStep, Trouble> {
+        let at = self.comparison(tip, node, finalized).await?;
+        let step = self.equals.judge(&at);
+        let Some(patience) = self.settings.fork_patience else {
+            return Ok(step);
+        };
+        if step != ForkStep::BehindOnOtherBranch || !self.source.is_left_by_all(tip).await {
+            self.left_since = None;
+            return Ok(step);
+        }
+        let now = self.clock.instant();
+        let since = *self.left_since.get_or_insert(now);
+        Ok(match now - since >= patience {
+            true => at.after_patience(),
+            false => step,
+        })
+    }
+
+    async fn comparison(
+        &self,
+        tip: &HeldHeader,
+        node: &NodeTip,
+        finalized: Option<u64>,
+    ) -> Result<Comparison, Trouble> {
+        let mut at = Comparison {
+            rule: match self.settings.chain.id.is_evm() {
+                true => BranchRule::Highest,
+                false => BranchRule::MostWork,
+            },
+            finalized,
+            our_hash: tip.header.hash,
+            our_height: tip.height,
+            our_chainwork: tip.chainwork,
+            node_hash: node.hash,
+            node_height: node.height,
+            node_chainwork: node.chainwork,
+            our_tip_at_node: OurTipAtNode::Active,
+            fork_height: Some(tip.height),
+        };
+        if node.hash != tip.header.hash {
+            at.our_tip_at_node = match self.source.header(tip.header.hash).await? {
+                Some(info) if info.is_active => OurTipAtNode::Active,
+                Some(_) => OurTipAtNode::Stale,
+                None => OurTipAtNode::Unknown,
+            };
+            if at.our_tip_at_node != OurTipAtNode::Active {
+                at.fork_height = self.fork_height(tip, finalized).await?;
+            }
+        }
+        Ok(at)
+    }
+
+    /// The highest height of the window at which the node's active chain has our hash. A block can be undone
+    /// only where the header below it is held, so the search ends at the first gap: below what an older,
+    /// smaller window kept, or below a height that was gone back to, the real fork may lie between two
+    /// headers.
+    async fn fork_height(&self, tip: &HeldHeader, finalized: Option<u64>) -> Result<Option<u64>, Trouble> {
+        let (key, lowest) = (self.key, self.window_from(tip.height, finalized));
+        let ours = self.store.read(move |tx| tx.hashes_down_to(key, lowest)).await?;
+        let span = usize::try_from(tip.height - lowest + 1).unwrap_or(usize::MAX);
+        let theirs = self.source.hashes(lowest, span).await?;
+        let in_a_row = (lowest..=tip.height).rev().zip(&ours);
+        let mut in_a_row = in_a_row.take_while(|(height, (held, _))| height == held);
+        let same = |height: u64, hash| {
+            usize::try_from(height - lowest).is_ok_and(|place| theirs.get(place) == Some(hash))
+        };
+        let fork = in_a_row.find(|(height, (_, hash))| same(*height, hash));
+        Ok(fork.map(|(height, _)| height))
+    }
+
+    /// The lowest height that a reorg may go back to: of the configured window, and on EVM chains of what is
+    /// not final yet.
+    pub(super) fn window_from(&self, tip: u64, finalized: Option<u64>) -> u64 {
+        let from = tip.saturating_sub(self.terms.reorg_window);
+        finalized.map_or(from, |last| from.min(last))
+    }
+}

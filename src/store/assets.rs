@@ -1,0 +1,101 @@
+//! Assets: what can be paid on a chain. A token is a matching rule like an address: it counts from the height
+//! at which it was first listed, or what somebody was sent long before would be credited.
+
+use super::chains::{ChainKey, ChainRow, one};
+use super::codec::int;
+use super::{ReadTx, StoreError, WriteTx};
+use crate::rules::{Asset, ChainId};
+use rusqlite::params;
+
+/// What can be paid on a chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewAsset {
+    /// The coin, or the token's contract.
+    pub asset: Asset,
+    /// CAIP-19 id.
+    pub caip: String,
+    /// Its symbol, for people only.
+    pub symbol: String,
+    /// Its decimals.
+    pub decimals: u8,
+    /// Nothing below this height counts where it is listed anew.
+    pub from: Option<u64>,
+}
+
+impl NewAsset {
+    /// Bitcoin's coin.
+    pub fn bitcoin(chain: &ChainId, symbol: impl Into<String>) -> NewAsset {
+        NewAsset {
+            asset: Asset::Native,
+            caip: chain.bitcoin_asset(),
+            symbol: symbol.into(),
+            decimals: 8,
+            from: None,
+        }
+    }
+}
+
+impl ReadTx<'_> {
+    /// Does the config of the last start list this token?
+    pub fn is_listed(&self, chain: ChainKey, contract: &[u8; 20]) -> Result<bool, StoreError> {
+        let found = one::<i64>(
+            self.conn(),
+            "SELECT 1 FROM assets WHERE chain = ?1 AND contract = ?2 AND is_listed = 1",
+            params![chain.0, contract],
+        )?;
+        Ok(found.is_some())
+    }
+}
+
+impl WriteTx<'_> {
+    /// Lists what the config names. What it names anew counts from the next block on: tokens that somebody
+    /// was sent before are no payments.
+    pub(super) fn ensure_assets(&mut self, chain: &ChainRow, assets: &[NewAsset]) -> Result<(), StoreError> {
+        let from = match (&chain.cursor, chain.start_height) {
+            (Some(tip), _) => Some(int(tip.height + 1)?),
+            (None, start) => start.map(int).transpose()?,
+        };
+        let mut listed = Vec::new();
+        for new in assets {
+            let (contract, from) = match &new.asset {
+                // Whoever follows a chain from its first block on has always watched its coin.
+                Asset::Native if chain.cursor.is_none() => (None, Some(0)),
+                Asset::Native => (None, from),
+                Asset::Token(contract) => (Some(contract.as_slice()), from),
+            };
+            let floor = new.from.map(int).transpose()?;
+            let from = from.max(floor);
+            let decimals = one::<u8>(
+                self.conn(),
+                "SELECT decimals FROM assets WHERE chain = ?1 AND caip = ?2",
+                params![chain.key.0, new.caip],
+            )?;
+            if let Some(known) = decimals.filter(|known| *known != new.decimals) {
+                return Err(StoreError::Refused(format!(
+                    "{} has {known} decimals in the database and {} in the config: amounts were told with \
+                     {known}, and its contract cannot have changed; correct the config",
+                    new.caip, new.decimals
+                )));
+            }
+            let id: i64 = self
+                .conn()
+                .prepare_cached(
+                    "INSERT INTO assets (chain, caip, contract, symbol, decimals, from_height, is_listed) \
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, 1) ON CONFLICT (chain, caip) DO UPDATE \
+                     SET symbol = excluded.symbol, is_listed = 1, from_height = \
+                     iif(assets.is_listed = 1, assets.from_height, excluded.from_height) RETURNING id",
+                )?
+                .query_row(
+                    params![chain.key.0, new.caip, contract, new.symbol, new.decimals, from],
+                    |row| row.get(0),
+                )?;
+            listed.push(id.to_string());
+        }
+        self.conn().execute(
+            "UPDATE assets SET is_listed = 0 WHERE chain = ?1 AND is_listed = 1 \
+             AND NOT instr(?2, ',' || id || ',')",
+            params![chain.key.0, format!(",{},", listed.join(","))],
+        )?;
+        Ok(())
+    }
+}
