@@ -1,5 +1,6 @@
 //! Connecting: catch-up in batches, and the reorg transaction.
 
+use super::ahead::Ahead;
 use super::{Follower, RELOAD_BLOCKS, Trouble};
 use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::clock::{Clock, millis};
@@ -7,8 +8,6 @@ use crate::index::Index;
 use crate::rules::chain_state::ChainState;
 use crate::rules::{BlockHash, HeldHeader, ScannedBlock};
 use crate::store::{Advance, Advanced, Store, StoreError, Terms, outpoints_of};
-use futures_util::stream::{self, Stream, StreamExt as _};
-use std::pin::pin;
 use std::sync::Arc;
 
 /// A catch-up transaction ends at this many blocks or this much time, so that small writes get their turn.
@@ -21,6 +20,9 @@ pub(super) const FETCHES: usize = 6;
 const HASHES: usize = 512;
 /// The reorg transaction connects at most this many blocks more than the window can disconnect.
 const REORG_EXTRA: u64 = 6;
+
+/// A block that was asked for, and the answer.
+type Fetched<S> = (BlockHash, Result<<S as ChainSource>::Raw, SourceError>);
 
 /// Blocks that link to each other, the held header of the last, and what ended the run early.
 struct Run {
@@ -42,8 +44,9 @@ impl<S: ChainSource> Follower<S> {
         let source = Arc::clone(&self.source);
         let fetched = hashes
             .into_iter()
-            .map(async |hash| (hash, source.fetch(hash).await));
-        let mut fetched = pin!(stream::iter(fetched).buffered(FETCHES));
+            .enumerate()
+            .map(async |(number, hash)| (number, (hash, source.fetch(hash).await)));
+        let mut fetched = Ahead::new(fetched, FETCHES);
         let mut run = fetch(&*source, &self.clock, &mut self.index, from, &mut fetched).await;
         while !run.blocks.is_empty() {
             let last = run.last;
@@ -229,7 +232,7 @@ async fn fetch<S: ChainSource>(
     clock: &Clock,
     index: &mut Index,
     from: HeldHeader,
-    fetched: &mut (impl Stream<Item = (BlockHash, Result<S::Raw, SourceError>)> + Unpin),
+    fetched: &mut Ahead<impl Iterator<Item: Future<Output = (usize, Fetched<S>)>>, Fetched<S>>,
 ) -> Run {
     let started = clock.instant();
     let mut run = Run {

@@ -3,6 +3,7 @@
 //! what a block means is the store's. It can be dropped at any await: everything it knows is in the
 //! database. Start at [`Follower::run`].
 
+mod ahead;
 mod blocks;
 mod branches;
 mod report;
