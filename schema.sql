@@ -3,7 +3,9 @@
 --
 -- Everywhere: hashes and scripts are BLOBs of checked length (a text key would hold the same txid twice, once
 -- in each letter case); amounts are canonical decimal TEXT in base units (256 bits do not fit an INTEGER, and
--- a SUM over TEXT would be a float); times are Unix milliseconds; heights count from genesis = 0.
+-- a SUM over TEXT would be a float); times are Unix milliseconds; heights count from genesis = 0. In tables
+-- that every payment writes, a CHECK names three words or more with OR: for an IN of so many, SQLite makes a
+-- table in memory at each write.
 
 -- One row of facts about this database file.
 CREATE TABLE meta (
@@ -167,7 +169,7 @@ CREATE TABLE outputs (
                                      AND (amount = '0' OR amount NOT GLOB '0*')),
     -- EVM: whose coin or token moved here
     payer        BLOB CHECK (length(payer) = 20),
-    origin       TEXT NOT NULL CHECK (origin IN ('external', 'internal', 'mixed')),
+    origin       TEXT NOT NULL CHECK (origin = 'external' OR origin = 'internal' OR origin = 'mixed'),
     -- the transaction that spends it, mempool or block
     spent_by     BLOB CHECK (length(spent_by) = 32),
     -- the block of that transaction, while it has one
@@ -187,8 +189,9 @@ CREATE TABLE deposits (
     dep_id        TEXT NOT NULL UNIQUE,
     merchant      INTEGER NOT NULL REFERENCES merchants (id),
     asset         INTEGER NOT NULL REFERENCES assets (id),
-    state         TEXT NOT NULL CHECK (state IN ('seen', 'confirming', 'credited', 'evicted', 'replaced',
-                                                 'orphaned', 'failed')),
+    state         TEXT NOT NULL CHECK (state = 'seen' OR state = 'confirming' OR state = 'credited'
+                                          OR state = 'evicted' OR state = 'replaced' OR state = 'orphaned'
+                                          OR state = 'failed'),
     -- of its block, while it has one
     height        INTEGER,
     -- N of the policy tier that applies, or its finality tag
@@ -200,7 +203,7 @@ CREATE TABLE deposits (
     held_reason   TEXT,
     held_at       INTEGER,
     first_seen_at INTEGER NOT NULL,
-    CHECK ((state IN ('confirming', 'credited', 'failed')) = (height IS NOT NULL)),
+    CHECK ((state = 'confirming' OR state = 'credited' OR state = 'failed') = (height IS NOT NULL)),
     CHECK ((state IN ('confirming', 'credited')) = (due_height IS NOT NULL)),
     CHECK ((due_height IS NULL) = (confirmations IS NULL AND tag IS NULL)),
     CHECK (confirmations IS NULL OR tag IS NULL),
@@ -235,7 +238,7 @@ CREATE TABLE journal (
     id            INTEGER PRIMARY KEY,
     credit        TEXT NOT NULL REFERENCES credits (id),
     sequence      INTEGER NOT NULL CHECK (sequence >= 1),
-    kind          TEXT NOT NULL CHECK (kind IN ('credit', 'reversal', 'reinstatement')),
+    kind          TEXT NOT NULL CHECK (kind = 'credit' OR kind = 'reversal' OR kind = 'reinstatement'),
     at            INTEGER NOT NULL,
     -- From here on the cause: only what follows from the chain, so that the same chain fed in other steps
     -- writes the same rows. First the block that holds (of a reversal: held) the payment.
@@ -416,7 +419,8 @@ CREATE TABLE deliveries (
     endpoint        INTEGER NOT NULL REFERENCES endpoints (id),
     -- of the event: order is kept within it
     subject         TEXT NOT NULL,
-    state           TEXT NOT NULL CHECK (state IN ('waiting', 'leased', 'delivered', 'parked')),
+    state           TEXT NOT NULL CHECK (state = 'waiting' OR state = 'leased' OR state = 'delivered'
+                                            OR state = 'parked'),
     attempts        INTEGER NOT NULL DEFAULT 0,
     -- of them, those before it was last asked to be sent again: its ladder begins after them
     attempts_before INTEGER NOT NULL DEFAULT 0 CHECK (attempts_before BETWEEN 0 AND attempts),
