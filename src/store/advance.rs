@@ -204,6 +204,7 @@ impl WriteTx<'_> {
         self.move_cursor(chain, tip.height, below.height)?;
         self.step_back(chain, tip.height)?;
         self.lower_tags(chain, below.height)?;
+        self.recall.forget_headers();
         self.conn()
             .prepare_cached("DELETE FROM headers WHERE chain = ?1 AND height = ?2")?
             .execute(params![chain.0, height])?;
@@ -251,12 +252,16 @@ impl WriteTx<'_> {
         if !matched.is_empty() && !candidate.is_failed {
             let recorded = self.record_tx(at, candidate, &matched)?;
             self.include_tx(at.chain, recorded.tx, held.height)?;
+            if !recorded.is_new {
+                self.take_off_lists(recorded.tx)?;
+            }
             reorg.arrived.insert(recorded.tx);
             let vouts = matched.iter().map(|hit| hit.output.vout);
             remember(candidate, vouts, &mut reorg.outpoints);
             made = recorded.made;
         } else if let Some(tx) = known {
             self.include_tx(at.chain, tx, held.height)?;
+            self.take_off_lists(tx)?;
             reorg.arrived.insert(tx);
         }
         if let Some(tx) = known {
@@ -277,6 +282,11 @@ impl WriteTx<'_> {
                 "INSERT INTO inclusions (chain, height, tx) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
             )?
             .execute(params![chain.0, int(height)?, tx])?;
+        Ok(())
+    }
+
+    /// A transaction that is in a block is neither waited for nor replaced.
+    pub(super) fn take_off_lists(&mut self, tx: i64) -> Result<(), StoreError> {
         self.conn()
             .prepare_cached(
                 "UPDATE txs SET is_listed = 0, absent_since = NULL, replaced_by = NULL, rival = NULL \

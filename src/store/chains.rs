@@ -100,12 +100,14 @@ impl ReadTx<'_> {
 
     /// What never changes of a chain: its identity and its genesis block.
     pub(super) fn chain_identity(&self, key: ChainKey) -> Result<(ChainId, Option<BlockHash>), StoreError> {
-        let mut statement = self
-            .conn()
-            .prepare_cached("SELECT caip, genesis FROM chains WHERE id = ?1")?;
-        Ok(statement.query_row([key.0], |row| {
-            Ok((ChainId::from_stored(row.get(0)?), row.get(1)?))
-        })?)
+        self.recall.chain(key, || {
+            let mut statement = self
+                .conn()
+                .prepare_cached("SELECT caip, genesis FROM chains WHERE id = ?1")?;
+            Ok(statement.query_row([key.0], |row| {
+                Ok((ChainId::from_stored(row.get(0)?), row.get(1)?))
+            })?)
+        })
     }
 
     /// Every chain that was ever followed.
@@ -153,23 +155,25 @@ impl ReadTx<'_> {
 
     /// The header that we hold at a height.
     pub fn header_at(&self, chain: ChainKey, height: u64) -> Result<Option<HeldHeader>, StoreError> {
-        let sql = format!("SELECT {HEADER_COLUMNS} FROM headers WHERE chain = ?1 AND height = ?2");
-        let mut statement = self.conn().prepare_cached(&sql)?;
-        let mut rows = statement.query(params![chain.0, int(height)?])?;
-        rows.next()?.map(header_row).transpose()
+        self.recall.header(chain, height, || {
+            let sql = format!("SELECT {HEADER_COLUMNS} FROM headers WHERE chain = ?1 AND height = ?2");
+            let mut statement = self.conn().prepare_cached(&sql)?;
+            let mut rows = statement.query(params![chain.0, int(height)?])?;
+            rows.next()?.map(header_row).transpose()
+        })
     }
 
     /// The hash of the block that we hold at a height.
     pub(super) fn hash_at(&self, chain: ChainKey, height: u64) -> Result<Option<BlockHash>, StoreError> {
-        one(
-            self.conn(),
-            "SELECT hash FROM headers WHERE chain = ?1 AND height = ?2",
-            params![chain.0, int(height)?],
-        )
+        Ok(self.header_at(chain, height)?.map(|held| held.header.hash))
     }
 
     /// The lowest header that we hold at or above a height: below the reorg window not every header is kept.
     pub fn header_at_or_above(&self, chain: ChainKey, height: u64) -> Result<Option<HeldHeader>, StoreError> {
+        // Nearly always there is one at that height, and it is the same for many of a block's payments.
+        if let Some(held) = self.header_at(chain, height)? {
+            return Ok(Some(held));
+        }
         let sql = format!(
             "SELECT {HEADER_COLUMNS} FROM headers WHERE chain = ?1 AND height >= ?2 ORDER BY height LIMIT 1"
         );
@@ -201,10 +205,8 @@ impl ReadTx<'_> {
 
     /// The generation of this database: part of every version number.
     pub(super) fn generation(&self) -> Result<i64, StoreError> {
-        let mut statement = self
-            .conn()
-            .prepare_cached("SELECT generation FROM meta WHERE id = 1")?;
-        Ok(statement.query_row([], |row| row.get(0))?)
+        self.recall
+            .generation(|| super::database::generation(self.conn()))
     }
 }
 
@@ -434,6 +436,7 @@ impl WriteTx<'_> {
     /// 144th, the one that the chain started on (there is always one to re-anchor to), those of blocks with
     /// an output of ours, and those at a due height (a late credit names them).
     pub(super) fn forget_headers(&mut self, chain: ChainKey, from: u64, to: u64) -> Result<(), StoreError> {
+        self.recall.forget_headers();
         self.conn()
             .prepare_cached(
                 "DELETE FROM headers WHERE chain = ?1 AND height BETWEEN ?2 AND ?3 AND height % 144 <> 0 \

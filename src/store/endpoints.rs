@@ -165,6 +165,7 @@ impl WriteTx<'_> {
             )?;
         let endpoint = self.endpoint(&id)?;
         if is_new {
+            self.recall.forget_listeners();
             self.insert_key(&endpoint, key)?;
             self.audit_endpoint(&endpoint, "endpoint", &format!("added for {types}"))?;
         } else if endpoint.types != types {

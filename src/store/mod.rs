@@ -36,6 +36,7 @@ mod migrate;
 mod open;
 mod place;
 mod projection;
+mod recall;
 mod repair;
 pub mod report;
 mod rescan;
@@ -76,11 +77,15 @@ pub use shell::Store;
 /// A consistent view of the database. Only this module makes one.
 pub struct ReadTx<'a> {
     conn: &'a Connection,
+    recall: recall::Recall,
 }
 
 impl<'a> ReadTx<'a> {
     fn new(conn: &'a Connection) -> ReadTx<'a> {
-        ReadTx { conn }
+        ReadTx {
+            conn,
+            recall: recall::Recall::default(),
+        }
     }
 
     fn conn(&self) -> &'a Connection {

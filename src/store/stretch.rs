@@ -184,6 +184,7 @@ impl WriteTx<'_> {
                 }
                 if recorded.new_outputs > 0 || !was_here {
                     self.include_tx(at.chain, recorded.tx, held.height)?;
+                    self.take_off_lists(recorded.tx)?;
                 }
                 let is_here = self.included_at(recorded.tx)? == Some(held.height);
                 for mut made in recorded.made.into_iter().filter(|_| is_here) {

@@ -28,6 +28,8 @@ pub(super) struct Made {
 pub(super) struct Recorded {
     /// The database's own number of the transaction.
     pub tx: i64,
+    /// It was not known before: no list has it, and nobody replaced it.
+    pub is_new: bool,
     /// All its deposits at outputs that count here, new ones (without a state) included.
     pub made: Vec<Made>,
     /// How many outputs were not known before.
@@ -66,14 +68,15 @@ impl WriteTx<'_> {
         matched: &[Matched<'_>],
     ) -> Result<Recorded, StoreError> {
         let (txid, sender) = (&candidate.txid, candidate.sender.as_ref());
-        let tx = self.ensure_tx(at.chain, txid, candidate.is_coinbase, sender, &candidate.inputs)?;
+        let (tx, is_new) =
+            self.ensure_tx(at.chain, txid, candidate.is_coinbase, sender, &candidate.inputs)?;
         for Ancestor { txid, inputs } in &candidate.ancestors {
             self.ensure_tx(at.chain, txid, false, None, inputs)?;
         }
         let mut made = Vec::new();
         let mut new_outputs = 0;
         for hit in matched {
-            let recording = self.ensure_output(at, tx, hit, candidate)?;
+            let recording = self.ensure_output(at, (tx, is_new), hit, candidate)?;
             new_outputs += u64::from(recording.new.is_some());
             if recording.new.is_some() {
                 made.extend(self.new_deposit(at, tx, &recording, hit, candidate)?);
@@ -85,11 +88,13 @@ impl WriteTx<'_> {
         }
         Ok(Recorded {
             tx,
+            is_new,
             made,
             new_outputs,
         })
     }
 
+    /// The transaction's number, and whether it was not known before.
     fn ensure_tx(
         &mut self,
         chain: ChainKey,
@@ -97,9 +102,9 @@ impl WriteTx<'_> {
         is_coinbase: bool,
         sender: Option<&Script>,
         inputs: &[Prevout],
-    ) -> Result<i64, StoreError> {
+    ) -> Result<(i64, bool), StoreError> {
         if let Some(tx) = self.find_tx(chain, txid)? {
-            return Ok(tx);
+            return Ok((tx, false));
         }
         let now = self.now_ms();
         let tx = self
@@ -115,19 +120,20 @@ impl WriteTx<'_> {
         for input in inputs {
             insert.execute(params![tx, input.txid, int(input.vout)?])?;
         }
-        Ok(tx)
+        Ok((tx, true))
     }
 
     fn ensure_output(
         &mut self,
         at: &Context,
-        tx: i64,
+        (tx, is_new_tx): (i64, bool),
         hit: &Matched<'_>,
         candidate: &CandidateTx,
     ) -> Result<Recording, StoreError> {
         let asset = at.asset(hit.output.asset)?.id;
         let execution = match candidate.sender {
             Some(_) => self.execution(tx, hit, asset)?,
+            None if is_new_tx => Execution::New(hit.output.vout, false),
             None => self.output_at(tx, hit.output.vout)?,
         };
         let (vout, is_rerun) = match execution {
