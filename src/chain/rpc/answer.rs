@@ -48,7 +48,7 @@ impl Answer {
     /// # Errors
     /// Why there is none, or [`RpcError::Decode`].
     pub fn decode<T: DeserializeOwned>(self) -> Result<T, RpcError> {
-        let decoded = decode(self.method, &*self.result?, &self.software);
+        let decoded = decode(self.method, &self.result?, &self.software);
         decoded.map_err(|error| {
             if self.is_hidden {
                 error.without_text()
