@@ -48,6 +48,7 @@ mod config;
 mod config_evm;
 mod demo;
 mod depths;
+mod evm_endpoints;
 mod evm_proxy;
 mod full_disk;
 mod harness;

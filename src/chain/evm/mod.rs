@@ -2,6 +2,7 @@
 
 pub mod answers;
 pub mod bloom;
+pub mod endpoints;
 pub mod fields;
 pub mod trace;
 pub mod transfer;

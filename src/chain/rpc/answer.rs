@@ -35,6 +35,11 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// True where the node wants to be left alone instead of answering.
+    pub fn is_limited(&self) -> bool {
+        matches!(self.result, Err(RpcError::RateLimited { .. }))
+    }
+
     /// The result as it came.
     ///
     /// # Errors

@@ -182,8 +182,19 @@ impl<D: Dial> RpcClient<D> {
 
     async fn exchange(&self, questions: &[Question], limits: Limits) -> Result<Vec<Answer>, RpcError> {
         let (first_id, texts) = self.number(questions);
-        let reply = self.post(Value::Array(texts).to_string(), limits).await?;
-        let results = envelope::batch(&reply, first_id, questions.len());
+        // One that takes no lists of questions takes one question.
+        let text = match texts.as_slice() {
+            [one] => one.to_string(),
+            _ => Value::Array(texts).to_string(),
+        };
+        let reply = self.post(text, limits).await?;
+        let results = match questions {
+            [_] => match envelope::single(&reply, first_id) {
+                Err(error @ (RpcError::Broken(_) | RpcError::Http { .. })) => Err(error),
+                result => Ok(vec![result]),
+            },
+            _ => envelope::batch(&reply, first_id, questions.len()),
+        };
         // Looked for once: at the tip all but one of hundreds of heights are errors.
         let has_secret = LazyCell::new(|| self.credentials.are_in(&reply.body));
         let results = self.drop_connection_if_broken(results);
@@ -201,8 +212,7 @@ impl<D: Dial> RpcClient<D> {
             }
         };
         let answers: Vec<Answer> = questions.iter().zip(results).map(answer).collect();
-        let is_limit = |answer: &Answer| matches!(answer.result, Err(RpcError::RateLimited { .. }));
-        if !answers.iter().any(is_limit) {
+        if !answers.iter().any(Answer::is_limited) {
             self.throttle.ease();
         }
         Ok(answers)
