@@ -1,6 +1,7 @@
 //! Several endpoints of one EVM chain: who is asked, who is passed over, who is never used.
 
 mod rig;
+mod wire;
 
 use std::time::Duration;
 

@@ -40,8 +40,8 @@ impl<D: Dial> Endpoints<D> {
             Question::new("web3_clientVersion", json!([])),
         ];
         questions.extend(std::iter::once(0).chain(heights).map(block_at));
-        let asked = endpoint.rpc.mixed(&questions, self.limits()).await;
-        // At most one connection was made for this question. Whoever made more has others at their ends.
+        let asked = endpoint.exchange(&questions, self.limits()).await;
+        // One connection was made for this question, or none. Where there are more, others are at their ends.
         let dials = endpoint.rpc.dials().min(dials + 1);
         let mut answers = asked.map_err(Misfit::Silent)?.into_iter();
         let mut next = || {

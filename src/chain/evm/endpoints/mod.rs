@@ -15,7 +15,7 @@ use crate::chain::rpc::{Answer, Auth, Limits, Place, Question, RpcClient, RpcErr
 use crate::chain::{Identity, SourceError};
 use crate::clock::Clock;
 use crate::config::{Checkpoint, EndpointAuth, EndpointUrl, EvmChain, EvmEndpoint, SecretError};
-use crate::egress::Dial;
+use crate::egress::{Dial, DialError};
 use crate::rules::{BlockHash, ChainId, TaggedBlock};
 use identity::Misfit;
 use standing::Record;
@@ -114,6 +114,17 @@ struct Endpoint<D> {
 impl<D> Endpoint<D> {
     fn record(&self) -> MutexGuard<'_, Record> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D: Dial> Endpoint<D> {
+    /// One exchange, begun once more where the connection broke: many close one that was idle, and a question
+    /// that is on its way then is lost with it.
+    async fn exchange(&self, questions: &[Question], limits: Limits) -> Result<Vec<Answer>, RpcError> {
+        match self.rpc.mixed(questions, limits).await {
+            Err(RpcError::Dial(DialError::Broken(_))) => self.rpc.mixed(questions, limits).await,
+            told => told,
+        }
     }
 }
 
@@ -281,7 +292,7 @@ impl<D: Dial> Endpoints<D> {
         self.prove(endpoint).await?;
         let asked = match questions {
             [] => Ok(Vec::new()),
-            questions => endpoint.rpc.mixed(questions, limits).await,
+            questions => endpoint.exchange(questions, limits).await,
         };
         let answers = asked.and_then(|mut answers| match answers.iter().position(Answer::is_limited) {
             // The others would be read and this one asked again, of a node that wants to be left alone.
