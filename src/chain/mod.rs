@@ -7,7 +7,7 @@ pub mod evm;
 pub mod rpc;
 
 use crate::index::Index;
-use crate::rules::{BlockHash, ChainId, Header, HeldHeader, MempoolList, ScannedBlock, Tags, Work};
+use crate::rules::{Asset, BlockHash, ChainId, Header, HeldHeader, MempoolList, ScannedBlock, Tags, Work};
 use std::future::Future;
 use std::time::Duration;
 use thiserror::Error;
@@ -21,6 +21,8 @@ pub struct Identity {
     pub genesis: BlockHash,
     /// The node's software and version, for people.
     pub software: String,
+    /// What the config lists and the chain contradicts: it is not watched.
+    pub unlisted: Vec<Asset>,
 }
 
 /// Where a node stands.
@@ -122,6 +124,12 @@ pub trait ChainSource: Send + Sync + 'static {
     /// while we filter.
     fn fetch(&self, hash: BlockHash) -> impl Future<Output = Result<Self::Raw, SourceError>> + Send;
 
+    /// The same for a block of a branch that is about to take the place of ours: with all that may tell what
+    /// becomes of the transactions that ours held.
+    fn fetch_whole(&self, hash: BlockHash) -> impl Future<Output = Result<Self::Raw, SourceError>> + Send {
+        self.fetch(hash)
+    }
+
     /// Checks a fetched block (Bitcoin: hash, proof of work, merkle root) and filters it against the index.
     /// On Bitcoin it asks nobody and keeps its thread busy for milliseconds; on EVM chains it asks for the
     /// receipts of what hit.
@@ -154,10 +162,10 @@ pub trait ChainSource: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Does every node of the chain that there is say that `ours` is not on its chain? Asked before a branch
-    /// is taken that is no better than ours, so an answer that fails is a no.
-    fn is_left_by_all(&self, ours: &HeldHeader) -> impl Future<Output = bool> + Send {
-        let _ = ours;
+    /// Does every node of the chain that there is have `theirs` on its chain, and not `ours`? Asked before a
+    /// branch is taken that is no better than ours, so an answer that fails is a no.
+    fn is_left_by_all(&self, ours: &HeldHeader, theirs: &NodeTip) -> impl Future<Output = bool> + Send {
+        let _ = (ours, theirs);
         async { false }
     }
 

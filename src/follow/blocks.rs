@@ -111,7 +111,7 @@ impl<S: ChainSource> Follower<S> {
         let mut blocks = Vec::new();
         let mut last = fork;
         for hash in hashes {
-            let raw = self.source.fetch(hash).await?;
+            let raw = self.source.fetch_whole(hash).await?;
             let block = scan(&*self.source, &mut self.index, &last, hash, &raw).await?;
             last = place(&last, &block)?;
             blocks.push(block);

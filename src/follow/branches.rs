@@ -18,7 +18,7 @@ impl<S: ChainSource> Follower<S> {
         let Some(patience) = self.settings.fork_patience else {
             return Ok(step);
         };
-        if step != ForkStep::BehindOnOtherBranch || !self.source.is_left_by_all(tip).await {
+        if step != ForkStep::BehindOnOtherBranch || !self.source.is_left_by_all(tip, node).await {
             self.left_since = None;
             return Ok(step);
         }

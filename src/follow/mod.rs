@@ -227,9 +227,12 @@ impl<S: ChainSource> Follower<S> {
             let identity = self.source.identity().await?;
             let alias = &self.settings.chain.alias;
             tracing::info!(chain = %alias, software = %identity.software, "{alias} is {}", identity.chain);
-            let (key, genesis) = (self.key, identity.genesis);
+            let (key, genesis, unlisted) = (self.key, identity.genesis, identity.unlisted);
             self.store
-                .write(move |tx| tx.pin_genesis(key, genesis))
+                .write(move |tx| {
+                    tx.pin_genesis(key, genesis)?;
+                    tx.unlist(key, &unlisted)
+                })
                 .await
                 .map_err(|error| match error {
                     StoreError::Refused(why) => Trouble::Source(SourceError::WrongNetwork(why)),

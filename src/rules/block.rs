@@ -87,6 +87,12 @@ pub fn sender_outpoint(sender: &[u8; 20], nonce: u64) -> Prevout {
     }
 }
 
+/// A stored EVM transaction as if it were an outpoint, so that a filter that sees ids alone finds it again,
+/// whatever it pays this time.
+pub fn tx_mark(txid: Txid) -> Outpoint {
+    Outpoint { txid, vout: u64::MAX }
+}
+
 /// One output to a script of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CandidateOutput {

@@ -48,6 +48,21 @@ impl ReadTx<'_> {
 }
 
 impl WriteTx<'_> {
+    /// Takes assets off the list that the chain itself contradicts; those listed anew count from then on.
+    pub fn unlist(&mut self, chain: ChainKey, assets: &[Asset]) -> Result<(), StoreError> {
+        for asset in assets {
+            let contract = match asset {
+                Asset::Native => None,
+                Asset::Token(contract) => Some(contract.as_slice()),
+            };
+            self.conn().execute(
+                "UPDATE assets SET is_listed = 0 WHERE chain = ?1 AND contract IS ?2",
+                params![chain.0, contract],
+            )?;
+        }
+        Ok(())
+    }
+
     /// Lists what the config names. What it names anew counts from the next block on: tokens that somebody
     /// was sent before are no payments.
     pub(super) fn ensure_assets(&mut self, chain: &ChainRow, assets: &[NewAsset]) -> Result<(), StoreError> {

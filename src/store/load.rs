@@ -5,6 +5,7 @@ use super::codec::{int, uint};
 use super::txs::remember;
 use super::{ReadTx, StoreError, staged};
 use crate::index;
+use crate::rules::block::tx_mark;
 use crate::rules::{ListVersion, Outpoint};
 use rusqlite::params;
 
@@ -45,8 +46,9 @@ impl ReadTx<'_> {
     ) -> Result<Vec<Outpoint>, StoreError> {
         let from = int(window_from)?;
         let mut outpoints = Vec::new();
-        if !self.chain_identity(chain)?.0.is_evm() {
-            self.unspent_outputs(chain, from, &mut outpoints)?;
+        match self.chain_identity(chain)?.0.is_evm() {
+            true => self.marks(chain, from, &mut outpoints)?,
+            false => self.unspent_outputs(chain, from, &mut outpoints)?,
         }
         let mut statement = self.conn().prepare_cached(
             "SELECT i.prev_txid, i.prev_vout FROM txs t JOIN inputs i ON i.tx = t.id WHERE t.chain = ?1 \
@@ -71,6 +73,19 @@ impl ReadTx<'_> {
             }
         }
         Ok(outpoints)
+    }
+
+    /// EVM: the stored transactions that are unconfirmed or inside the window.
+    fn marks(&self, chain: ChainKey, from: i64, outpoints: &mut Vec<Outpoint>) -> Result<(), StoreError> {
+        let mut statement = self.conn().prepare_cached(
+            "SELECT t.txid FROM txs t WHERE t.chain = ?1 \
+             AND NOT EXISTS (SELECT 1 FROM inclusions n WHERE n.tx = t.id AND n.height < ?2)",
+        )?;
+        let mut rows = statement.query(params![chain.0, from])?;
+        while let Some(row) = rows.next()? {
+            outpoints.push(tx_mark(row.get(0)?));
+        }
+        Ok(())
     }
 
     fn unspent_outputs(

@@ -7,6 +7,7 @@ use super::deposits::{Deposit, HELD_INTERNAL, HELD_OWN_INPUTS, HELD_REEXECUTED};
 use super::executions::Execution;
 use super::matching::{Context, Matched};
 use super::{StoreError, WriteTx};
+use crate::rules::block::tx_mark;
 use crate::rules::state::State;
 use crate::rules::{Ancestor, CandidateTx, Doubt, Outpoint, Prevout, Script, Txid, ids};
 use rusqlite::params;
@@ -362,7 +363,9 @@ pub(super) fn remember(
             .iter()
             .flat_map(|ancestor| ancestor.inputs.iter().copied()),
     );
-    if candidate.sender.is_none() {
+    if candidate.sender.is_some() {
+        outpoints.push(tx_mark(candidate.txid));
+    } else {
         outpoints.extend(vouts.map(|vout| Outpoint {
             txid: candidate.txid,
             vout,

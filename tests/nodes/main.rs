@@ -19,6 +19,7 @@ mod cases_reorg;
 mod common;
 mod evm_proxy;
 mod evm_rig;
+mod evm_source;
 mod first_payment;
 mod foreign_webhooks;
 mod harness;

@@ -76,6 +76,7 @@ impl<D: Dial> BitcoinSource<D> {
         self.probe_rest(genesis).await;
         self.standing().shown = Some(shown);
         Ok(Identity {
+            unlisted: Vec::new(),
             chain: self.config.chain(),
             genesis,
             software: network.subversion,

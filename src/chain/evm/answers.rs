@@ -77,6 +77,8 @@ pub struct TxFields {
     pub value: Field<Amount>,
     /// The sender's count of transactions; rollups send some without.
     pub nonce: Field<u64>,
+    /// Its type (EIP-2718 and what rollups add).
+    pub r#type: Field<u64>,
 }
 
 /// What became of a transaction.
@@ -89,6 +91,8 @@ pub struct ReceiptFields {
     pub block_hash: Field<BlockHash>,
     /// 1 = it ran to its end (EIP-658). Nothing else is success: receipts from before that have none.
     pub status: Field<u64>,
+    /// Who sent it.
+    pub from: Field<Account>,
     /// What a creation made.
     pub contract_address: Field<Account>,
     /// In their order in the receipt; `None` when the answer has none.
@@ -196,7 +200,7 @@ mod tests {
             let receipt: ReceiptFields = read(&json!({"logs": [json, json]}));
             let logs = receipt.logs.unwrap();
             assert_eq!(logs.len(), 2, "{name}");
-            let is_transfer = matches!(transfer::read(&logs[0]), Logged::Transfer(_));
+            let is_transfer = matches!(transfer::read(&logs[0], false), Logged::Transfer(_));
             assert!(!is_transfer, "{name}");
         }
     }

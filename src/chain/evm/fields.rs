@@ -85,6 +85,18 @@ fn exactly<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0x{}", const_hex::encode(self.0))
+    }
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0x{}", const_hex::encode(self.0))
+    }
+}
+
 impl FromText for Amount {
     /// A quantity. Zeros in front, which the specification forbids and some nodes send, leave no doubt about
     /// the value.

@@ -1,8 +1,213 @@
 //! A chain of Ethereum's kind through its nodes' JSON-RPC: what is needed of their answers, and nothing more.
+//! Start at [`EvmSource`].
 
 pub mod answers;
+mod block;
 pub mod bloom;
+mod config;
 pub mod endpoints;
 pub mod fields;
+mod headers;
+mod pending;
+mod scan;
+mod tip;
+mod tokens;
 pub mod trace;
 pub mod transfer;
+mod wanted;
+
+pub use block::RawBlock;
+pub use config::{EvmRules, Inner, NativeRule, TokenRule, TraceCall};
+
+use crate::chain::rpc::{Answer, Limits, Question};
+use crate::chain::{ChainSource, HeaderInfo, Identity, NodeTip, SourceError};
+use crate::clock::Clock;
+use crate::egress::Dial;
+use crate::index::Index;
+use crate::rules::{Asset, BlockHash, HeldHeader, MempoolList, ScannedBlock, TaggedBlock};
+use endpoints::Endpoints;
+use fields::Account;
+use headers::HeaderCache;
+use std::collections::BTreeSet;
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What a block, its logs, its traces or a list of pending transactions may take.
+const LARGE: Limits = Limits {
+    deadline: Duration::from_secs(60),
+    body_bytes_max: 512 << 20,
+};
+
+/// What was met and set aside, counted since the start of the daemon.
+#[derive(Debug, Default)]
+pub struct EvmCounters {
+    /// Blocks whose list of logs lacked transfers that their receipts have.
+    pub log_mismatches: AtomicU64,
+    /// Logs of listed tokens that begin like a transfer and are none of an amount.
+    pub unsupported_transfers: AtomicU64,
+}
+
+/// A chain of Ethereum's kind.
+pub struct EvmSource<D> {
+    rules: EvmRules,
+    endpoints: Endpoints<D>,
+    /// More than one endpoint has to agree before something is credited.
+    needs_several: bool,
+    clock: Clock,
+    headers: HeaderCache,
+    counters: Arc<EvmCounters>,
+    /// Tokens whose contract says something else than the config.
+    disabled: Mutex<BTreeSet<Account>>,
+    /// The node has `trace_block` alone.
+    traces_flat: AtomicBool,
+    /// The node does not show its whole pool.
+    lacks_pool: AtomicBool,
+    tip: Mutex<Option<tip::Seen>>,
+    /// The block that was read badly last, and how often in a row.
+    bad: Mutex<Option<(BlockHash, u32)>>,
+}
+
+impl<D: Dial> EvmSource<D> {
+    /// A source that asks these endpoints for what the rules name.
+    pub fn new(rules: EvmRules, endpoints: Endpoints<D>, clock: Clock) -> EvmSource<D> {
+        EvmSource {
+            rules,
+            needs_several: endpoints.quorum() > 1,
+            endpoints,
+            clock,
+            headers: HeaderCache::default(),
+            counters: Arc::default(),
+            disabled: Mutex::default(),
+            traces_flat: AtomicBool::new(false),
+            lacks_pool: AtomicBool::new(false),
+            tip: Mutex::default(),
+            bad: Mutex::default(),
+        }
+    }
+
+    /// What was met and set aside.
+    pub fn counters(&self) -> Arc<EvmCounters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// Its endpoints and how they stand.
+    pub fn endpoints(&self) -> &Endpoints<D> {
+        &self.endpoints
+    }
+
+    async fn ask(&self, doing: &str, questions: &[Question]) -> Result<Vec<Answer>, SourceError> {
+        if questions.is_empty() {
+            return Ok(Vec::new());
+        }
+        Ok(self.endpoints.ask(doing, questions, LARGE).await?.answers)
+    }
+
+    /// The tokens that are listed and are what the config says.
+    fn listed_tokens(&self) -> Vec<Account> {
+        let disabled = locked(&self.disabled);
+        let listed = self.rules.tokens.keys();
+        listed
+            .filter(|token| !disabled.contains(token))
+            .copied()
+            .collect()
+    }
+}
+
+impl<D: Dial> ChainSource for EvmSource<D> {
+    type Raw = RawBlock;
+
+    async fn identity(&self) -> Result<Identity, SourceError> {
+        let mut identity = self.endpoints.identity().await?;
+        let contradicted = self.check_tokens().await?;
+        // Until the next start, whatever another node says.
+        let mut disabled = locked(&self.disabled);
+        disabled.extend(contradicted);
+        identity.unlisted = disabled.iter().map(|token| Asset::Token(token.0)).collect();
+        Ok(identity)
+    }
+
+    async fn tip(&self) -> Result<NodeTip, SourceError> {
+        self.look_at_tip().await
+    }
+
+    async fn header(&self, hash: BlockHash) -> Result<Option<HeaderInfo>, SourceError> {
+        self.look_up_header(hash).await
+    }
+
+    async fn hashes(&self, height: u64, count: usize) -> Result<Vec<BlockHash>, SourceError> {
+        self.hashes_from(height, count).await
+    }
+
+    async fn fetch(&self, hash: BlockHash) -> Result<RawBlock, SourceError> {
+        // Who sent what is in whole transactions alone: needed where the coin is watched, and to see who took
+        // the place of a pending transaction.
+        let is_whole = self.rules.native.is_some() || self.rules.lists_pending;
+        self.fetch_block(hash, is_whole).await
+    }
+
+    async fn fetch_whole(&self, hash: BlockHash) -> Result<RawBlock, SourceError> {
+        self.fetch_block(hash, true).await
+    }
+
+    async fn scan(
+        &self,
+        hash: BlockHash,
+        raw: &RawBlock,
+        index: &Index,
+    ) -> Result<ScannedBlock, SourceError> {
+        self.scan_block(hash, raw, index).await
+    }
+
+    async fn is_left_by_all(&self, ours: &HeldHeader, _theirs: &NodeTip) -> bool {
+        self.endpoints.is_left_by_all(tagged(ours)).await
+    }
+
+    fn needs_agreement(&self) -> bool {
+        self.needs_several
+    }
+
+    async fn is_agreed(&self, ours: &HeldHeader) -> bool {
+        self.endpoints.agreement(tagged(ours)).await.is_reached()
+    }
+
+    async fn mempool(&self, index: &Index) -> Result<Option<MempoolList>, SourceError> {
+        match self.rules.lists_pending && self.rules.native.is_some() {
+            true => self.list_pending(index).await,
+            false => Ok(None),
+        }
+    }
+
+    /// Asked by the clock alone: of what a node sends by itself, nothing would be believed unasked.
+    async fn wait(&self, _tip: BlockHash, span: Duration) {
+        let look_around = async {
+            self.endpoints.look_around().await;
+            pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = self.clock.sleep(span) => {}
+            () = look_around => {}
+        }
+    }
+}
+
+fn tagged(held: &HeldHeader) -> TaggedBlock {
+    TaggedBlock {
+        height: held.height,
+        hash: held.header.hash,
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn odd_answer(doing: impl Into<String>, why: &str) -> SourceError {
+    SourceError::Unreachable {
+        doing: doing.into(),
+        why: format!("odd answer: {why}"),
+        source: None,
+    }
+}

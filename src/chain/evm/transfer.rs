@@ -12,6 +12,12 @@ pub const TRANSFER: Word = Word([
     0x2b, 0xa7, 0xf1, 0x63, 0xc4, 0xa1, 0x16, 0x28, 0xf5, 0x5a, 0x4d, 0xf5, 0x23, 0xb3, 0xef,
 ]);
 
+/// Where chains log the coin that moves (EIP-7708): no contract can have this address.
+pub const SYSTEM: Account = Account([
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+    0xff, 0xff, 0xfe,
+]);
+
 /// A token moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
@@ -38,8 +44,9 @@ pub enum Logged {
     Unreadable(String),
 }
 
-/// Reads one log.
-pub fn read(log: &LogFields) -> Logged {
+/// Reads one log of a token; `is_unindexed` where its transfers have one topic and all three values as data,
+/// as those of the first tokens.
+pub fn read(log: &LogFields, is_unindexed: bool) -> Logged {
     let Some(topics) = &log.topics else {
         return Logged::Unreadable("topics are missing".to_owned());
     };
@@ -59,6 +66,9 @@ pub fn read(log: &LogFields) -> Logged {
     let Some(Data(data)) = log.data.get() else {
         return unreadable("data", log.data.fault());
     };
+    if is_unindexed && words.len() == 1 {
+        return unindexed(*token, data);
+    }
     let ([_, from, to], Ok(amount)) = (words.as_slice(), <[u8; 32]>::try_from(data.as_slice())) else {
         let (topics, bytes) = (words.len(), data.len());
         return Logged::Unsupported(format!("{topics} topics and {bytes} bytes, not 3 and 32"));
@@ -71,6 +81,26 @@ pub fn read(log: &LogFields) -> Logged {
             amount: Amount::from_be_bytes(amount),
         }),
         _ => Logged::Unsupported("a topic holds more than an address".to_owned()),
+    }
+}
+
+fn unindexed(token: Account, data: &[u8]) -> Logged {
+    let words: Vec<Word> = data
+        .chunks_exact(32)
+        .filter_map(|word| word.try_into().ok().map(Word))
+        .collect();
+    let ([from, to, amount], 96) = (words.as_slice(), data.len()) else {
+        let bytes = data.len();
+        return Logged::Unsupported(format!("1 topic and {bytes} bytes, not 96"));
+    };
+    match (account(from), account(to)) {
+        (Some(from), Some(to)) => Logged::Transfer(Transfer {
+            token,
+            from,
+            to,
+            amount: Amount::from_be_bytes(amount.0),
+        }),
+        _ => Logged::Unsupported("a word holds more than an address".to_owned()),
     }
 }
 
@@ -102,7 +132,7 @@ mod tests {
     }
 
     fn reading(json: &Value) -> Logged {
-        read(&serde_json::from_str(&json.to_string()).unwrap())
+        read(&serde_json::from_str(&json.to_string()).unwrap(), false)
     }
 
     #[test]

@@ -175,6 +175,7 @@ impl ChainSource for Scripted {
                 return Err(SourceError::WrongNetwork(format!("genesis {other}")));
             }
             Ok(Identity {
+                unlisted: Vec::new(),
                 chain: ChainId::bitcoin(&tree.genesis(), Some("scripted")),
                 genesis: tree.genesis(),
                 software: "scripted".to_owned(),

@@ -48,6 +48,11 @@ enum There {
 }
 
 impl<D: Dial> Endpoints<D> {
+    /// How many endpoints must agree to a block before something is credited at it.
+    pub fn quorum(&self) -> usize {
+        self.config.quorum
+    }
+
     /// Do as many endpoints as the operator wants have this block on their chain? One that does not answer is
     /// not among them, and no reason to stop. With a quorum of one nobody is asked: the block came from one.
     pub async fn agreement(&self, block: TaggedBlock) -> Agreement {

@@ -211,6 +211,7 @@ impl<D: Dial> Endpoints<D> {
         let pinned = self.genesis_pin().map(|(genesis, _)| genesis);
         match (self.all.get(told.endpoint.0), pinned) {
             (Some(endpoint), Some(genesis)) => Ok(Identity {
+                unlisted: Vec::new(),
                 chain: self.config.chain.clone(),
                 genesis,
                 software: endpoint.rpc.software(),
