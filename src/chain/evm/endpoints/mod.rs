@@ -323,6 +323,10 @@ impl<D: Dial> Endpoints<D> {
     }
 
     async fn prove(&self, endpoint: &Endpoint<D>) -> Result<(), Option<RpcError>> {
+        // Another exchange may have found it out while this one was on its way.
+        if matches!(endpoint.record().standing, Standing::Quarantined { .. }) {
+            return Err(None);
+        }
         if self.is_proven(endpoint) {
             return Ok(());
         }
