@@ -41,10 +41,14 @@ pub fn watched(n: u32) -> Script {
 /// A database at `path`, cleanly closed, in which one merchant watches these addresses from height 1 on.
 /// Written past the store, which would make a row of history for each.
 pub fn seed(path: &Path, numbers: Range<u32>) {
+    seed_with(path, &new_chain(), numbers.map(watched));
+}
+
+/// The same for any chain and any scripts.
+pub fn seed_with(path: &Path, chain: &NewChain, scripts: impl Iterator<Item = Script>) {
     let mut database = Database::open(path, OpenMode::Daemon).unwrap();
-    let chain = new_chain();
     database
-        .write(Clock::real().now_ms(), |tx| tx.ensure_chain(&chain))
+        .write(Clock::real().now_ms(), |tx| tx.ensure_chain(chain))
         .unwrap();
     database.close().unwrap();
     let mut conn = Connection::open(path).unwrap();
@@ -61,9 +65,9 @@ pub fn seed(path: &Path, numbers: Range<u32>) {
                VALUES (1, ?1, 'watch', 1, ?2, 1, 1, 0)";
     {
         let mut insert = tx.prepare(sql).unwrap();
-        for n in numbers {
+        for (n, script) in scripts.enumerate() {
             insert
-                .execute(params![&watched(n).0[..], format!("order-{n}")])
+                .execute(params![&script.0[..], format!("order-{n}")])
                 .unwrap();
         }
     }

@@ -14,11 +14,18 @@ pub struct Wire {
 
 impl Wire {
     pub fn connect(node: &RegtestNode) -> Self {
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, node.rpc_port())).unwrap();
+        let cookie = std::fs::read_to_string(node.cookie_file()).unwrap();
+        Self::open(node.rpc_port(), Some(&http::basic(&cookie)))
+    }
+
+    /// A connection to a port of this machine.
+    pub fn open(port: u16, authorization: Option<&str>) -> Self {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         stream.set_nodelay(true).unwrap();
+        let authorization = authorization.map(|value| format!("Authorization: {value}\r\n"));
         Self {
             stream: BufReader::with_capacity(1 << 18, stream),
-            authorization: http::basic(&std::fs::read_to_string(node.cookie_file()).unwrap()),
+            authorization: authorization.unwrap_or_default(),
             body: Vec::new(),
         }
     }
@@ -32,7 +39,8 @@ impl Wire {
     /// The same of a JSON-RPC question.
     pub fn post(&mut self, json: &str) -> &[u8] {
         let question = format!(
-            "POST / HTTP/1.1\r\nHost: node\r\nAuthorization: {}\r\nContent-Length: {}\r\n\r\n{json}",
+            "POST / HTTP/1.1\r\nHost: node\r\n{}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n\
+             {json}",
             self.authorization,
             json.len()
         );

@@ -31,7 +31,7 @@ impl<S: ChainSource> Follower<S> {
     }
 
     async fn comparison(
-        &self,
+        &mut self,
         tip: &HeldHeader,
         node: &NodeTip,
         finalized: Option<u64>,
@@ -58,10 +58,28 @@ impl<S: ChainSource> Follower<S> {
                 None => OurTipAtNode::Unknown,
             };
             if at.our_tip_at_node != OurTipAtNode::Active {
-                at.fork_height = self.fork_height(tip, finalized).await?;
+                at.fork_height = self.known_fork(tip, node, finalized).await?;
             }
         }
         Ok(at)
+    }
+
+    /// Found once for two tips: while the node stays on a branch that is no better, each look would ask for a
+    /// window of blocks.
+    async fn known_fork(
+        &mut self,
+        tip: &HeldHeader,
+        node: &NodeTip,
+        finalized: Option<u64>,
+    ) -> Result<Option<u64>, Trouble> {
+        if let Some((ours, theirs, fork)) = self.forked
+            && (ours, theirs) == (tip.header.hash, node.hash)
+        {
+            return Ok(Some(fork));
+        }
+        let fork = self.fork_height(tip, finalized).await?;
+        self.forked = fork.map(|fork| (tip.header.hash, node.hash, fork));
+        Ok(fork)
     }
 
     /// The highest height of the window at which the node's active chain has our hash. A block can be undone

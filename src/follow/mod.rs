@@ -16,7 +16,7 @@ use crate::index::Index;
 use crate::pulse::Pulse;
 use crate::rules::chain_state::ChainState;
 use crate::rules::fork::{EqualBranches, ForkStep};
-use crate::rules::{HeldHeader, MempoolList, Tags};
+use crate::rules::{BlockHash, HeldHeader, MempoolList, Tags};
 use crate::store::{ChainKey, ListApplied, Listing, NewChain, Store, StoreError, Terms};
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,6 +108,8 @@ pub struct Follower<S: ChainSource> {
     listed_at: Option<tokio::time::Instant>,
     connected_since_load: u64,
     equals: EqualBranches,
+    /// Our tip and the node's when a fork point between them was found last, and its height.
+    forked: Option<(BlockHash, BlockHash, u64)>,
     /// Since when every node has served a branch that is no better than ours.
     left_since: Option<tokio::time::Instant>,
     /// The finality tags that the node told last, and since when it tells these.
@@ -164,6 +166,7 @@ impl<S: ChainSource> Follower<S> {
             listed_at: None,
             connected_since_load: 0,
             equals: EqualBranches::default(),
+            forked: None,
             left_since: None,
             tags: (Tags::default(), clock.instant()),
             failures: 0,

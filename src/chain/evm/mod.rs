@@ -40,6 +40,9 @@ const LARGE: Limits = Limits {
     body_bytes_max: 512 << 20,
 };
 
+/// How the reason begins where an answer came and cannot be.
+const ODD: &str = "odd answer: ";
+
 /// What was met and set aside, counted since the start of the daemon.
 #[derive(Debug, Default)]
 pub struct EvmCounters {
@@ -104,6 +107,16 @@ impl<D: Dial> EvmSource<D> {
         Ok(self.endpoints.ask(doing, questions, LARGE).await?.answers)
     }
 
+    /// What cannot be of one endpoint may be told rightly by another.
+    fn blame<T>(&self, outcome: Result<T, SourceError>) -> Result<T, SourceError> {
+        if let Err(SourceError::Unreachable { why, .. }) = &outcome
+            && let Some(why) = why.strip_prefix(ODD)
+        {
+            self.endpoints.pass_over_current(why);
+        }
+        outcome
+    }
+
     /// The tokens that are listed and are what the config says.
     fn listed_tokens(&self) -> Vec<Account> {
         let disabled = locked(&self.disabled);
@@ -129,26 +142,26 @@ impl<D: Dial> ChainSource for EvmSource<D> {
     }
 
     async fn tip(&self) -> Result<NodeTip, SourceError> {
-        self.look_at_tip().await
+        self.blame(self.look_at_tip().await)
     }
 
     async fn header(&self, hash: BlockHash) -> Result<Option<HeaderInfo>, SourceError> {
-        self.look_up_header(hash).await
+        self.blame(self.look_up_header(hash).await)
     }
 
     async fn hashes(&self, height: u64, count: usize) -> Result<Vec<BlockHash>, SourceError> {
-        self.hashes_from(height, count).await
+        self.blame(self.hashes_from(height, count).await)
     }
 
     async fn fetch(&self, hash: BlockHash) -> Result<RawBlock, SourceError> {
         // Who sent what is in whole transactions alone: needed where the coin is watched, and to see who took
         // the place of a pending transaction.
         let is_whole = self.rules.native.is_some() || self.rules.lists_pending;
-        self.fetch_block(hash, is_whole).await
+        self.blame(self.fetch_block(hash, is_whole).await)
     }
 
     async fn fetch_whole(&self, hash: BlockHash) -> Result<RawBlock, SourceError> {
-        self.fetch_block(hash, true).await
+        self.blame(self.fetch_block(hash, true).await)
     }
 
     async fn scan(
@@ -157,7 +170,7 @@ impl<D: Dial> ChainSource for EvmSource<D> {
         raw: &RawBlock,
         index: &Index,
     ) -> Result<ScannedBlock, SourceError> {
-        self.scan_block(hash, raw, index).await
+        self.blame(self.scan_block(hash, raw, index).await)
     }
 
     async fn is_left_by_all(&self, ours: &HeldHeader, _theirs: &NodeTip) -> bool {
@@ -207,7 +220,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn odd_answer(doing: impl Into<String>, why: &str) -> SourceError {
     SourceError::Unreachable {
         doing: doing.into(),
-        why: format!("odd answer: {why}"),
+        why: format!("{ODD}{why}"),
         source: None,
     }
 }

@@ -392,6 +392,14 @@ impl<D: Dial> Endpoints<D> {
         }
     }
 
+    /// The endpoint in use has answered what cannot be: another one is asked from now on, if there is one.
+    pub fn pass_over_current(&self, why: &str) {
+        let endpoint = (*self.current()).and_then(|place| self.all.get(place));
+        if let Some(endpoint) = endpoint.filter(|_| self.all.len() > 1) {
+            self.fail(endpoint, Misfit::Odd(why.to_owned()));
+        }
+    }
+
     /// Notes the tip that an endpoint showed.
     pub fn saw_tip(&self, endpoint: EndpointId, block: TaggedBlock) {
         if let Some(endpoint) = self.all.get(endpoint.0) {
