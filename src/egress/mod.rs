@@ -21,6 +21,7 @@ pub use node_url::{NodeUrl, NodeUrlError};
 pub use tls::TlsError;
 pub use url::{CallbackUrl, UrlError, check_url};
 
+use crate::clock::Clock;
 use bytes::Bytes;
 use reqwest::header;
 use std::borrow::Cow;
@@ -94,5 +95,7 @@ fn request(client: &reqwest::Client, request: HttpRequest) -> reqwest::RequestBu
 
 fn retry_after_secs(reply: &reqwest::Response) -> Option<u64> {
     let text = |name| reply.headers().get(name)?.to_str().ok();
-    retry_after::secs(text(header::RETRY_AFTER)?, text(header::DATE))
+    // A real connection runs in real time, whatever clock its user goes by.
+    let now_secs = Clock::real().now_ms() / 1_000;
+    retry_after::secs(text(header::RETRY_AFTER)?, text(header::DATE), now_secs)
 }

@@ -214,6 +214,34 @@ async fn a_preferred_endpoint_that_comes_and_goes_is_not_followed() {
     assert_eq!(rig.current(), "p");
 }
 
+/// It answers everything, and has lost its peers.
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_whose_tip_stands_is_left_for_one_that_goes_on() {
+    let rig = Rig::new(2, 1, &[]);
+    rig.run(120).await;
+    assert_eq!(rig.current(), "p", "both stand: the chain has no new block");
+    rig.nodes[1].fork(0, 0, 102);
+    rig.run(120).await;
+    assert_eq!(rig.current(), "p", "two blocks are no difference");
+    rig.nodes[1].fork(0, 0, 103);
+    rig.run(17).await;
+    assert_eq!(rig.current(), "q");
+    rig.run(120).await;
+    assert_eq!(rig.current(), "q", "not back to one that is behind");
+    for height in 104..110 {
+        rig.nodes.iter().for_each(|node| node.fork(0, 0, height));
+        rig.run(20).await;
+    }
+    assert_eq!(rig.current(), "p", "it goes on again");
+    // One that goes on, if more slowly, is not stuck.
+    for height in 110..120 {
+        rig.nodes[0].fork(0, 0, height);
+        rig.nodes[1].fork(0, 0, height + 5);
+        rig.run(30).await;
+        assert_eq!(rig.current(), "p");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn all_dead_is_unreachable_with_each_ones_words_and_passes() {
     let rig = Rig::new(2, 1, &[]);

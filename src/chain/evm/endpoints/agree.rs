@@ -1,6 +1,7 @@
 //! What several endpoints say of one block, and looks at those that stand by.
 
 use super::identity::{block_at, hash_of};
+use super::standing::Reference;
 use super::{Endpoint, Endpoints, LOOK, Look};
 use crate::chain::evm::answers::BlockFields;
 use crate::chain::evm::fields::Field;
@@ -74,6 +75,8 @@ impl<D: Dial> Endpoints<D> {
             match self.look_of(endpoint) {
                 // Whoever is to be left alone would only cost its deadline.
                 Look::Steady(_)
+                | Look::Ahead(_)
+                | Look::Stuck
                 | Look::Behind
                 | Look::Untried
                 | Look::Failed(Duration::ZERO)
@@ -118,7 +121,8 @@ impl<D: Dial> Endpoints<D> {
             .collect();
         let is_silent = |endpoint: &&Endpoint<D>| match self.look_of(endpoint) {
             Look::Failed(left) | Look::Limited(left) => !left.is_zero(),
-            Look::Steady(_) | Look::Behind | Look::Untried | Look::Quarantined => false,
+            Look::Steady(_) | Look::Ahead(_) | Look::Stuck | Look::Behind => false,
+            Look::Untried | Look::Quarantined => false,
         };
         if asked.iter().any(is_silent) {
             return false;
@@ -147,7 +151,7 @@ impl<D: Dial> Endpoints<D> {
             let looked_at = endpoint.record().looked_at;
             let is_time = looked_at.is_none_or(|at| now.saturating_duration_since(at) >= LOOK);
             let may_be_asked = match self.look_of(endpoint) {
-                Look::Steady(_) | Look::Behind | Look::Untried => true,
+                Look::Steady(_) | Look::Ahead(_) | Look::Stuck | Look::Behind | Look::Untried => true,
                 Look::Failed(left) | Look::Limited(left) => left.is_zero(),
                 Look::Quarantined => false,
             };
@@ -167,7 +171,7 @@ impl<D: Dial> Endpoints<D> {
     }
 
     fn look_of(&self, endpoint: &Endpoint<D>) -> Look {
-        endpoint.record().look(self.clock.instant(), None)
+        endpoint.record().look(self.clock.instant(), Reference::None)
     }
 
     async fn at(&self, endpoint: &Endpoint<D>, height: u64) -> There {

@@ -11,6 +11,10 @@ pub const STEADY: Duration = Duration::from_secs(60);
 pub enum Look {
     /// It has answered since so long, and its tip is about as high as that of the one in use.
     Steady(Duration),
+    /// The same, and its tip is higher than that of the one in use by some blocks.
+    Ahead(Duration),
+    /// It is the one in use, it answers, and it has shown the same tip for long.
+    Stuck,
     /// It answers, but is behind the one in use.
     Behind,
     /// Nobody has asked it yet.
@@ -25,7 +29,15 @@ pub enum Look {
 
 impl Look {
     fn answers(self) -> bool {
-        matches!(self, Look::Steady(_) | Look::Behind)
+        matches!(
+            self,
+            Look::Steady(_) | Look::Ahead(_) | Look::Stuck | Look::Behind
+        )
+    }
+
+    /// Has it answered for long, and is it not behind?
+    fn is_steady(self) -> bool {
+        matches!(self, Look::Steady(span) | Look::Ahead(span) if span >= STEADY)
     }
 }
 
@@ -40,25 +52,34 @@ pub fn choose(looks: &[Look], current: Option<usize>, tried: &[usize]) -> Option
     if let Some((current, look)) = in_use
         && look.answers()
     {
+        // A node that has lost its peers answers for ever, and the chain would stand with it.
+        let ahead = all().find(|(_, other)| matches!(other, Look::Ahead(_)) && other.is_steady());
+        if look == Look::Stuck
+            && let Some((place, _)) = ahead
+        {
+            return Some(place);
+        }
         let mut preferred = all().take_while(|(place, _)| *place < current);
-        let steady = preferred.find(|(_, look)| matches!(look, Look::Steady(span) if *span >= STEADY));
+        let steady = preferred.find(|(_, look)| look.is_steady());
         return Some(steady.map_or(current, |(place, _)| place));
     }
     let first = |is: fn(Look) -> bool| all().find(|(_, look)| is(*look)).map(|(place, _)| place);
-    first(|look| matches!(look, Look::Steady(_)))
+    first(|look| matches!(look, Look::Steady(_) | Look::Ahead(_) | Look::Stuck))
         .or_else(|| first(|look| matches!(look, Look::Untried | Look::Behind | Look::Failed(Duration::ZERO))))
         .or_else(|| {
             // Better asked too early than nobody asked: who follows the chain has a pace of its own.
             let failed = all().filter_map(|(place, look)| match look {
                 Look::Failed(left) => Some((left, place)),
-                Look::Steady(_) | Look::Behind | Look::Untried | Look::Limited(_) | Look::Quarantined => None,
+                Look::Steady(_) | Look::Ahead(_) | Look::Stuck | Look::Behind => None,
+                Look::Untried | Look::Limited(_) | Look::Quarantined => None,
             });
             failed.min().map(|(_, place)| place)
         })
         .or_else(|| {
             let limited = all().filter_map(|(place, look)| match look {
                 Look::Limited(left) => Some((left, place)),
-                Look::Steady(_) | Look::Behind | Look::Untried | Look::Failed(_) | Look::Quarantined => None,
+                Look::Steady(_) | Look::Ahead(_) | Look::Stuck | Look::Behind => None,
+                Look::Untried | Look::Failed(_) | Look::Quarantined => None,
             });
             limited.min().map(|(_, place)| place)
         })
@@ -66,13 +87,16 @@ pub fn choose(looks: &[Look], current: Option<usize>, tried: &[usize]) -> Option
 
 #[cfg(test)]
 mod tests {
-    use super::Look::{Behind, Failed, Limited, Quarantined, Steady, Untried};
+    use super::Look::{Ahead, Behind, Failed, Limited, Quarantined, Steady, Stuck, Untried};
     use super::*;
 
     /// A letter for each state.
-    const STATES: [(char, Look); 10] = [
+    const STATES: [(char, Look); 13] = [
         ('S', Steady(STEADY)),
         ('s', Steady(Duration::from_secs(59))),
+        ('A', Ahead(STEADY)),
+        ('a', Ahead(Duration::from_secs(59))),
+        ('k', Stuck),
         ('b', Behind),
         ('u', Untried),
         ('0', Failed(Duration::ZERO)),
@@ -94,6 +118,14 @@ mod tests {
         nor to one that was never asked    | uS  | 1 |    | 1
         the most preferred that is steady  | sSS | 2 |    | 1
         one in use that is behind stays    | bS  | 0 |    | 0
+        stuck, and one is ahead: that one  | kA  | 0 |    | 1
+        the most preferred that is ahead   | AkA | 1 |    | 0
+        ahead goes before preferred        | SkA | 1 |    | 2
+        stuck, and nobody is ahead         | kS  | 0 |    | 0
+        stuck, and one is ahead since now  | ka  | 0 |    | 0
+        not stuck: ahead means nothing     | sA  | 0 |    | 0
+        preferred, and ahead: back to it   | As  | 1 |    | 0
+        failover: to one that is ahead     | 3ua | 0 |    | 2
         failover: one that answers first   | 3us | 0 |    | 2
         failover: one that was never asked | 3u  | 0 |    | 1
         failover: one whose time has come  | l0  | 0 |    | 1
@@ -122,7 +154,7 @@ mod tests {
             assert_eq!(choose(&looks, at(cells[2]), &tried), at(cells[4]), "{row}");
             rows += 1;
         }
-        assert_eq!(rows, 22);
+        assert_eq!(rows, 30);
     }
 
     /// Whatever the states: never one in quarantine, never one that has just been tried, and somebody as long

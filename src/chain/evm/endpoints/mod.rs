@@ -18,7 +18,7 @@ use crate::config::{Checkpoint, EndpointAuth, EndpointUrl, EvmChain, EvmEndpoint
 use crate::egress::{Dial, DialError};
 use crate::rules::{BlockHash, ChainId, TaggedBlock};
 use identity::Misfit;
-use standing::Record;
+use standing::{Record, Reference};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -256,11 +256,17 @@ impl<D: Dial> Endpoints<D> {
     fn next(&self, tried: &[usize]) -> Option<usize> {
         let now = self.clock.instant();
         let current = *self.current();
-        let reference = current.and_then(|place| self.all.get(place)?.record().tip);
+        let tip = current.and_then(|place| self.all.get(place)?.record().tip);
+        let reference = |place: usize| match tip {
+            _ if current == Some(place) => Reference::Itself,
+            Some(tip) => Reference::Height(tip.block.height),
+            None => Reference::None,
+        };
         let looks: Vec<Look> = self
             .all
             .iter()
-            .map(|endpoint| endpoint.record().look(now, reference))
+            .enumerate()
+            .map(|(place, endpoint)| endpoint.record().look(now, reference(place)))
             .collect();
         choose(&looks, current, tried)
     }

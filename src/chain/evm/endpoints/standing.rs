@@ -6,8 +6,11 @@ use crate::rules::TaggedBlock;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How far below the tip of the one in use an endpoint's tip may be to count as level with it.
-const LEVEL_BLOCKS: u64 = 3;
+/// So many blocks are a difference: with fewer, an endpoint's tip is level with that of the one in use.
+const APART_BLOCKS: u64 = 3;
+
+/// An endpoint in use that has shown the same tip for so long is stuck, if others show higher ones.
+const STUCK: Duration = Duration::from_secs(60);
 
 /// How long an endpoint is left alone after its first failure; twice as long after each more.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -88,6 +91,17 @@ pub struct SeenTip {
     pub at: Instant,
 }
 
+/// What an endpoint's tip is held against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reference {
+    /// Nothing: no tip of the one in use is known, or it does not matter.
+    None,
+    /// The endpoint is the one in use.
+    Itself,
+    /// The height of the tip of the one in use.
+    Height(u64),
+}
+
 /// What is remembered of an endpoint.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
@@ -114,20 +128,20 @@ impl Record {
         }
     }
 
-    /// What matters of it for the choice; `reference` is the tip of the one in use.
-    pub(super) fn look(&self, now: Instant, reference: Option<SeenTip>) -> Look {
+    /// What matters of it for the choice.
+    pub(super) fn look(&self, now: Instant, reference: Reference) -> Look {
         match &self.standing {
             Standing::Unchecked => Look::Untried,
             Standing::Healthy { since } => {
-                let height = |tip: &SeenTip| tip.block.height;
-                let is_level = match (self.tip.as_ref().map(height), reference.as_ref().map(height)) {
-                    (Some(ours), Some(theirs)) => ours.saturating_add(LEVEL_BLOCKS) >= theirs,
-                    (None, Some(_)) => false,
-                    (_, None) => true,
-                };
-                match is_level {
-                    true => Look::Steady(now.saturating_duration_since(*since)),
-                    false => Look::Behind,
+                let span = now.saturating_duration_since(*since);
+                match reference {
+                    Reference::Itself if self.is_stuck() => Look::Stuck,
+                    Reference::Itself | Reference::None => Look::Steady(span),
+                    Reference::Height(theirs) => match self.tip.map(|tip| tip.block.height) {
+                        Some(ours) if ours >= theirs.saturating_add(APART_BLOCKS) => Look::Ahead(span),
+                        Some(ours) if ours.saturating_add(APART_BLOCKS) > theirs => Look::Steady(span),
+                        Some(_) | None => Look::Behind,
+                    },
                 }
             }
             Standing::Unreachable { again_at, .. } => Look::Failed(again_at.saturating_duration_since(now)),
@@ -138,6 +152,12 @@ impl Record {
             },
             Standing::Quarantined { .. } => Look::Quarantined,
         }
+    }
+
+    /// Has it shown one and the same tip, to whoever asked, for long?
+    fn is_stuck(&self) -> bool {
+        self.tip
+            .is_some_and(|tip| tip.at.saturating_duration_since(tip.since) >= STUCK)
     }
 
     /// It has answered.
