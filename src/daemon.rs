@@ -1,20 +1,24 @@
 //! Wiring: what runs, in which order it starts, and how it stops. The daemon stays up in every state of a
 //! chain; it ends for a signal, or when its database cannot be used any more.
 
+mod chains;
 mod manager;
 mod signals;
+
+pub use chains::{new_chain, terms};
 
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::check;
 use crate::clock::Clock;
-use crate::config::{BitcoinChain, Config, MerchantConfig, SecretError, Start};
+use crate::config::{BitcoinChain, ChainConfig, Config, MerchantConfig, SecretError};
 use crate::deliver::{self, Deliverer};
 use crate::egress::{GuardedDial, HttpDial, SystemResolver, TlsError};
-use crate::follow::{self, FollowError, Follower, Settings};
+use crate::follow::{FollowError, Follower};
 use crate::ops::{self, Followed, Listener, Ops};
 use crate::pulse::{Pulse, PulsingDial};
-use crate::store::{Database, NewAsset, NewChain, Store, StoreError, Terms};
+use crate::store::{Database, Store, StoreError};
 use crate::telemetry::error_line;
+use chains::settings;
 use manager::Manager;
 use signals::Signals;
 use std::net::SocketAddr;
@@ -297,7 +301,8 @@ fn follow(
     let pulse = Pulse::default();
     let dial = PulsingDial::new(HttpDial::new(), pulse.clone(), clock);
     let source = BitcoinSource::new(node, dial, clock);
-    let (store, settings, felt) = (store.clone(), settings(chain), pulse.clone());
+    let settings = settings(ChainConfig::Bitcoin(chain));
+    let (store, felt) = (store.clone(), pulse.clone());
     parts.spawn(async move {
         let follower = Follower::open(source, store, clock, settings).await?;
         Ok(follower.with_pulse(felt).run().await?)
@@ -369,33 +374,4 @@ async fn within<T>(clock: Clock, span: Duration, work: impl Future<Output = T>) 
 fn merchants(config: &Config) -> Vec<(String, &'static str)> {
     let rule = |merchant: &MerchantConfig| (merchant.slug.clone(), merchant.internal.word());
     config.merchants.iter().map(rule).collect()
-}
-
-/// A chain of the config as the database knows it.
-pub fn new_chain(chain: &BitcoinChain) -> NewChain {
-    NewChain {
-        id: chain.chain.clone(),
-        genesis: Some(chain.genesis),
-        alias: chain.alias.clone(),
-        assets: vec![NewAsset::bitcoin(&chain.chain, &chain.symbol)],
-    }
-}
-
-fn settings(chain: &BitcoinChain) -> Settings {
-    Settings {
-        chain: new_chain(chain),
-        start: match chain.start {
-            Start::Tip => follow::Start::Tip,
-            Start::Height(height) => follow::Start::Height(height),
-        },
-        terms: Terms {
-            policies: Terms::native(chain.policy.clone()),
-            reorg_window: chain.reorg_window,
-            evict_after_ms: crate::clock::millis(chain.evict_after),
-        },
-        poll: chain.poll,
-        mempool: chain.mempool,
-        tip_age_max: chain.tip_age_max,
-        fork_patience: None,
-    }
 }

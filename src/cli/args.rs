@@ -6,7 +6,7 @@ use crate::rules::HEIGHT_MAX;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
-/// Watches Bitcoin nodes and credits every payment exactly once.
+/// Watches Bitcoin and EVM nodes and credits every payment exactly once.
 #[derive(Debug, Parser)]
 #[command(
     name = "creditd",
@@ -82,7 +82,8 @@ its cause and time, the credit with its journal, and the events.
 Example:
   creditd tx 4a5e1e4baab89f3a32518a88c31bc87f618f76673e2cc77ab2127b7afdeda33b")]
     Tx {
-        /// The transaction id (64 hex digits), TXID:VOUT, or an id of a deposit or credit (dep_..., cr_...)
+        /// The transaction id (64 hex digits, 0x or not), TXID:VOUT, or an id of a deposit or credit
+        /// (dep_..., cr_...)
         txid: String,
     },
 
@@ -103,15 +104,9 @@ Examples:
     #[command(after_help = "\
 Examples:
   creditd balances
-  creditd balances --merchant shop --json")]
-    Balances {
-        /// Only this merchant
-        #[arg(long, value_name = "SLUG")]
-        merchant: Option<String>,
-        /// Comma-separated values with a header line; what a spreadsheet would run gets a ' in front
-        #[arg(long, conflicts_with = "json")]
-        csv: bool,
-    },
+  creditd balances --merchant shop --json
+  creditd balances --asset USDC")]
+    Balances(Balances),
 
     /// The state of the chains, and what only you may decide about them
     #[command(subcommand)]
@@ -129,7 +124,8 @@ Examples:
     ///
     /// The running daemon works it off beside the tip. Reading again never credits again.
     #[command(after_help = "\
-A watched address counts from the block after it was added. To find older payments to it, name it
+A watched address counts from the block after it was added, and a token from the block after it was
+listed in the config. To find older payments, name the address, or the token by contract or symbol,
 with --backfill:
 
   creditd rescan --from 840000 --backfill bc1q... --reason 'moved from the old shop'
@@ -183,6 +179,20 @@ Example:
     Man,
 }
 
+/// Which balances.
+#[derive(Debug, Args)]
+pub struct Balances {
+    /// Only this merchant
+    #[arg(long, value_name = "SLUG")]
+    pub merchant: Option<String>,
+    /// Only this asset: a symbol, a token's contract or a CAIP-19 id
+    #[arg(long)]
+    pub asset: Option<String>,
+    /// Comma-separated values with a header line; what a spreadsheet would run gets a ' in front
+    #[arg(long, conflicts_with = "json")]
+    pub csv: bool,
+}
+
 /// Watched addresses.
 #[derive(Debug, Subcommand)]
 pub enum Watch {
@@ -192,7 +202,10 @@ Works before the daemon's first start and while it runs. Payments count from the
 for older ones see `creditd rescan --help`. Watching the same address again changes nothing.
 
 Example:
-  creditd watch add bc1qw508d6qejxtdg4y5r3zarvary0c5xw7kv8f3t4 --merchant shop --reference order-1")]
+  creditd watch add bc1qw508d6qejxtdg4y5r3zarvary0c5xw7kv8f3t4 --merchant shop --reference order-1
+
+With several chains in the config, say on which one; the same address may be watched on each:
+  creditd watch add 0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed --chain eth --merchant shop")]
     Add(Watched),
 
     /// Declare an address the merchant's own: moves between own addresses are not payments
@@ -262,6 +275,7 @@ pub enum Deposits {
 Examples:
   creditd deposits list --state confirming
   creditd deposits list --held
+  creditd deposits list --asset USDC --chain base
   creditd deposits list --merchant shop --json")]
     List {
         #[command(flatten)]
@@ -345,8 +359,8 @@ pub struct Rescan {
     /// End this rescan instead (its number is in `creditd chain status`)
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["from", "backfill"])]
     pub cancel: Option<i64>,
-    /// Let this address (or `all`) count from there on
-    #[arg(long, value_name = "ADDRESS|all")]
+    /// Let this address or token (or `all`) count from there on
+    #[arg(long, value_name = "ADDRESS|TOKEN|all")]
     pub backfill: Option<String>,
     /// The chain.
     #[command(flatten)]
@@ -399,6 +413,9 @@ pub struct Listing {
     /// Only payments to this address
     #[arg(long)]
     pub address: Option<String>,
+    /// Only payments of this asset: a symbol, a token's contract or a CAIP-19 id
+    #[arg(long)]
+    pub asset: Option<String>,
     /// Only payments to addresses with this reference
     #[arg(long, value_name = "TEXT")]
     pub reference: Option<String>,

@@ -32,6 +32,11 @@ struct StatusJson {
     since: Option<String>,
     height: Option<u64>,
     hash: Option<String>,
+    /// EVM: the highest of our blocks that the nodes called safe, and final.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    safe_height: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finalized_height: Option<u64>,
     node_height: Option<u64>,
     node_seen_at: Option<String>,
     start_height: Option<u64>,
@@ -68,9 +73,10 @@ pub(super) fn status(out: &mut Out, config: &Config) -> anyhow::Result<Outcome> 
         let waiting = chains.iter_mut().filter(|chain| !chain.is_halted);
         waiting.for_each(overrule);
     }
-    for chain in &config.bitcoin {
-        if chains.iter().all(|known| known.chain_id != chain.chain.as_str()) {
-            chains.push(never_followed(&chain.alias, chain.chain.as_str()));
+    for chain in config.chains() {
+        let id = chain.chain().as_str();
+        if chains.iter().all(|known| known.chain_id != id) {
+            chains.push(never_followed(chain.alias(), id));
         }
     }
     let is_halted = chains.iter().any(|chain| chain.is_halted);
@@ -126,6 +132,14 @@ fn print(out: &mut Out, chains: &[StatusJson]) -> anyhow::Result<Outcome> {
                 "{alias}: is not in the config any more and is not followed"
             ))?;
         }
+        let tags = [("safe", chain.safe_height), ("final", chain.finalized_height)];
+        let tags: Vec<String> = tags
+            .into_iter()
+            .filter_map(|(word, height)| Some(format!("{word} up to block {}", height?)))
+            .collect();
+        if !tags.is_empty() {
+            out.line(format!("{alias}: {}", tags.join(", ")))?;
+        }
         if let Some(height) = chain.reanchor_to {
             out.line(format!(
                 "{alias}: goes back to height {height} once the node is on our block there"
@@ -145,9 +159,9 @@ fn print(out: &mut Out, chains: &[StatusJson]) -> anyhow::Result<Outcome> {
 
 fn json(config: &Config, status: ChainStatus) -> StatusJson {
     let chain = status.chain;
-    let configured = config.bitcoin.iter().find(|known| known.chain == chain.id);
+    let configured = config.chains().find(|known| *known.chain() == chain.id);
     StatusJson {
-        chain: configured.map_or(chain.alias, |known| known.alias.clone()),
+        chain: configured.map_or(chain.alias, |known| known.alias().to_owned()),
         chain_id: chain.id.to_string(),
         is_configured: configured.is_some(),
         state: chain.state.word(),
@@ -155,7 +169,9 @@ fn json(config: &Config, status: ChainStatus) -> StatusJson {
         reason: chain.state_reason,
         since: (chain.state_since > 0).then(|| rfc3339(chain.state_since)),
         height: chain.cursor.map(|tip| tip.height),
-        hash: chain.cursor.map(|tip| tip.header.hash.to_string()),
+        hash: chain.cursor.map(|tip| chain.id.print(tip.header.hash)),
+        safe_height: chain.safe,
+        finalized_height: chain.finalized,
         node_height: chain.node_tip_height,
         node_seen_at: chain.node_seen_at.map(rfc3339),
         start_height: chain.start_height,
@@ -202,6 +218,8 @@ fn never_followed(alias: &str, chain_id: &str) -> StatusJson {
         since: None,
         height: None,
         hash: None,
+        safe_height: None,
+        finalized_height: None,
         node_height: None,
         node_seen_at: None,
         start_height: None,

@@ -21,6 +21,9 @@ pub(super) struct DepositJson {
     pub(super) chain: String,
     pub(super) txid: String,
     pub(super) vout: u64,
+    /// EVM: the same in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) position: Option<String>,
     pub(super) address: String,
     /// EVM: who sent the transaction, and whose coin or token moved.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,18 +58,19 @@ pub(super) struct DepositJson {
 
 /// A deposit for JSON.
 pub(super) fn json(chains: &Chains, deposit: &Deposit) -> DepositJson {
-    let tip = chains.tip(deposit.chain);
+    let chain = deposit.chain;
     let printed = |script: &Option<Script>| {
         let script = script.as_ref()?;
-        Some(chains.address(deposit.chain, script))
+        Some(chains.address(chain, script))
     };
     let tag = deposit.needs.and_then(Requirement::tag);
     DepositJson {
         id: deposit.id.clone(),
-        chain: chains.alias(deposit.chain).to_owned(),
-        txid: deposit.outpoint.txid.to_string(),
+        chain: chains.alias(chain).to_owned(),
+        txid: chains.print(chain, deposit.outpoint.txid),
         vout: deposit.outpoint.vout,
-        address: chains.address(deposit.chain, &deposit.script),
+        position: chains.position(chain, deposit.outpoint.vout),
+        address: chains.address(chain, &deposit.script),
         sender: printed(&deposit.sender),
         payer: printed(&deposit.payer),
         merchant: deposit.merchant.clone(),
@@ -77,11 +81,11 @@ pub(super) fn json(chains: &Chains, deposit: &Deposit) -> DepositJson {
         amount_base: deposit.amount.to_string(),
         origin: deposit.origin.clone(),
         state: deposit.state.map_or("", State::word),
-        standing: standing(deposit, tip),
+        standing: standing(chains, deposit),
         held: deposit.held_reason.clone(),
         held_cause: None,
         block_height: deposit.height,
-        depth: depth(deposit, tip),
+        depth: depth(deposit, chains.tip(chain)),
         confirmations_required: match (deposit.height, deposit.due_height) {
             _ if tag.is_some() => None,
             (Some(height), Some(due)) => Some(needed(height, due)),
@@ -90,7 +94,7 @@ pub(super) fn json(chains: &Chains, deposit: &Deposit) -> DepositJson {
         policy_confirmations: deposit.needs.and_then(Requirement::confirmations),
         finality_required: tag,
         due_height: deposit.due_height,
-        replaced_by: deposit.replaced_by.map(|txid| txid.to_string()),
+        replaced_by: deposit.replaced_by.map(|txid| chains.print(chain, txid)),
         first_seen_at: rfc3339(deposit.first_seen_at),
     }
 }
@@ -105,19 +109,23 @@ fn depth(deposit: &Deposit, tip: Option<u64>) -> Option<u64> {
 }
 
 /// Where a deposit stands and what is still missing, in words.
-pub(super) fn standing(deposit: &Deposit, tip: Option<u64>) -> String {
+pub(super) fn standing(chains: &Chains, deposit: &Deposit) -> String {
     let state = match deposit.state {
         None | Some(State::Seen) => "in the mempool; waits for a block".to_owned(),
-        Some(State::Confirming) => confirming(deposit, tip),
+        Some(State::Confirming) => confirming(chains, deposit),
         Some(State::Credited) => "nothing is missing".to_owned(),
         Some(State::Evicted) => {
             "gone from the mempool; credited all the same if a block brings it".to_owned()
         }
         Some(State::Replaced) => match deposit.replaced_by {
-            Some(by) => format!("replaced by {by}"),
+            Some(by) => format!("replaced by {}", chains.print(deposit.chain, by)),
             None => "replaced by another transaction".to_owned(),
         },
-        Some(State::Orphaned) => "its block left the chain; waits for another".to_owned(),
+        Some(State::Orphaned) => match chains.position(deposit.chain, 0) {
+            Some(_) => "its block left the chain, or shows other content at its position; waits for another"
+                .to_owned(),
+            None => "its block left the chain; waits for another".to_owned(),
+        },
         Some(State::Failed) => "failed on the chain; nothing was paid".to_owned(),
     };
     match &deposit.held_reason {
@@ -129,12 +137,25 @@ pub(super) fn standing(deposit: &Deposit, tip: Option<u64>) -> String {
     }
 }
 
-fn confirming(deposit: &Deposit, tip: Option<u64>) -> String {
+fn confirming(chains: &Chains, deposit: &Deposit) -> String {
+    let tip = chains.tip(deposit.chain);
     let (Some(depth), Some(due), Some(tip)) = (depth(deposit, tip), deposit.due_height, tip) else {
         return "in a block".to_owned();
     };
-    if let Some(tag) = deposit.needs.and_then(Requirement::tag) {
-        return format!("depth {depth}; credited once its block is {tag}");
+    if let Some(needs) = deposit.needs
+        && let Some(tag) = needs.tag()
+    {
+        let is_held = deposit.held_reason.is_some();
+        return match chains.tagged(deposit.chain, needs) {
+            Some(reached) if reached >= due && is_held => format!("depth {depth}; its block is {tag}"),
+            Some(reached) if reached >= due => {
+                format!("depth {depth}; its block is {tag}, the daemon credits it next")
+            }
+            Some(reached) => {
+                format!("depth {depth}; credited once its block {due} is {tag}, blocks up to {reached} are")
+            }
+            None => format!("depth {depth}; credited once its block {due} is {tag}, no block is yet"),
+        };
     }
     let needed = due
         .saturating_sub(deposit.height.unwrap_or(due))
@@ -155,7 +176,7 @@ fn confirming(deposit: &Deposit, tip: Option<u64>) -> String {
 /// What the short reasons of holds mean.
 fn held_words(reason: &str) -> &str {
     match reason {
-        "own_inputs" => "own_inputs: it spends coins of the merchant among others",
+        "own_inputs" => "own_inputs: the merchant pays for it among others",
         "internal" => "internal: a transfer between the merchant's own addresses",
         "status_unknown" => "status_unknown: its receipt does not say that it succeeded",
         "balance_differs" => "balance_differs: the token moved another amount than it says",
@@ -177,10 +198,9 @@ pub(super) fn list(
     let database = open::reader(config)?;
     let chains = database.read(Chains::read)?;
     let filter = Filter {
-        chain: chains.filter(config, &listing.chain)?,
         state: state.map(State::from),
         is_held,
-        ..super::filter(config, listing)?
+        ..super::filter(config, &database, &chains, listing)?
     };
     let read = |page| {
         database.read(|tx| {
@@ -230,9 +250,14 @@ fn deposits_table(deposits: Vec<DepositJson>) -> Table {
         ("deposit", Align::Left),
     ]);
     for deposit in deposits {
-        let depth = match (deposit.depth, deposit.confirmations_required) {
-            (Some(depth), Some(needed)) => format!("{depth}/{needed}"),
-            (_, None) | (None, _) => String::new(),
+        let depth = match (
+            deposit.depth,
+            deposit.confirmations_required,
+            deposit.finality_required,
+        ) {
+            (Some(depth), Some(needed), _) => format!("{depth}/{needed}"),
+            (Some(depth), None, Some(tag)) => format!("{depth}/{tag}"),
+            (_, None, _) | (None, _, _) => String::new(),
         };
         let held = if deposit.held.is_some() { " (held)" } else { "" };
         table.row(vec![
@@ -302,6 +327,7 @@ fn deposits_csv(deposits: Vec<DepositJson>) -> Table {
         "block_height",
         "depth",
         "confirmations_required",
+        "finality_required",
         "due_height",
     ];
     let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
@@ -325,6 +351,7 @@ fn deposits_csv(deposits: Vec<DepositJson>) -> Table {
             number(deposit.block_height),
             number(deposit.depth),
             number(deposit.confirmations_required.map(u64::from)),
+            deposit.finality_required.unwrap_or_default().to_owned(),
             number(deposit.due_height),
         ]);
     }

@@ -10,9 +10,8 @@ use super::out::{self, Out};
 use super::watch;
 use super::words;
 use super::{Outcome, Problem};
-use crate::address;
 use crate::check::counted;
-use crate::config::{BitcoinChain, Config};
+use crate::config::{ChainConfig, Config};
 use crate::daemon;
 use crate::rules::Script;
 use crate::store::{AddressAdded, AddressKind, ChainKey, Database, NewAddress};
@@ -260,7 +259,7 @@ fn read_line(input: &mut dyn BufRead, line: &mut Vec<u8>) -> std::io::Result<boo
 
 /// How lines are read.
 struct Reading<'a> {
-    chain: &'a BitcoinChain,
+    chain: ChainConfig<'a>,
     /// Of lines that name none.
     merchant: Option<&'a str>,
     /// `None` before the first line that says something.
@@ -284,7 +283,7 @@ impl Reading<'_> {
         let columns = match self.columns {
             Some(columns) => columns,
             None => {
-                let is_address = |text: &str| address::parse(self.chain.network, text).is_ok();
+                let is_address = |text: &str| self.chain.script(text).is_ok();
                 let header = columns::of_first_line(&fields, is_address)
                     .map_err(|fault| unreadable(number, &fault))?;
                 let columns = header.unwrap_or(columns::DOCUMENTED);
@@ -323,7 +322,9 @@ impl Reading<'_> {
         let merchant =
             words::merchant(merchant).map_err(|error| format!("{:?}: {error}", short(merchant)))?;
         let reference = words::reference(columns.reference.map_or("", field))?;
-        let script = address::parse(self.chain.network, text)
+        let script = self
+            .chain
+            .script(text)
             .map_err(|error| format!("{} ({}): {:?}", error, error.code(), short(text)))?;
         Ok(Row {
             line: number,

@@ -1,6 +1,6 @@
 //! `credits` and `balances`.
 
-use super::args::Listing;
+use super::args::{Balances, Listing};
 use super::open::{self, Chains};
 use super::out::Out;
 use super::table::{Align, Table};
@@ -8,7 +8,7 @@ use super::{Outcome, Shapes};
 use crate::clock::rfc3339;
 use crate::config::Config;
 use crate::rules::Amount;
-use crate::store::report::{Balance, CreditRow, Filter, Listed};
+use crate::store::report::{Balance, CreditRow, Listed};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -17,6 +17,9 @@ struct CreditJson {
     chain: String,
     txid: String,
     vout: u64,
+    /// EVM: the same in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    position: Option<String>,
     address: String,
     merchant: String,
     reference: String,
@@ -39,10 +42,7 @@ struct CreditJson {
 pub(super) fn credits(out: &mut Out, config: &Config, listing: &Listing) -> anyhow::Result<Outcome> {
     let database = open::reader(config)?;
     let chains = database.read(Chains::read)?;
-    let filter = Filter {
-        chain: chains.filter(config, &listing.chain)?,
-        ..super::filter(config, listing)?
-    };
+    let filter = super::filter(config, &database, &chains, listing)?;
     let read = |page| database.read(|tx| tx.list_credits(&filter, page));
     let shown = |rows: Vec<Listed<CreditRow>>| {
         rows.into_iter()
@@ -145,8 +145,9 @@ fn credit_json(chains: &Chains, listed: Listed<CreditRow>) -> CreditJson {
     let row = listed.row;
     CreditJson {
         chain: chains.alias(row.chain).to_owned(),
-        txid: row.outpoint.txid.to_string(),
+        txid: chains.print(row.chain, row.outpoint.txid),
         vout: row.outpoint.vout,
+        position: chains.position(row.chain, row.outpoint.vout),
         address: chains.address(row.chain, &row.script),
         amount: row.amount.to_units_string(row.decimals),
         amount_base: row.amount.to_string(),
@@ -183,22 +184,29 @@ struct BalanceJson {
 }
 
 /// What each merchant has been credited.
-pub(super) fn balances(
-    out: &mut Out,
-    config: &Config,
-    merchant: Option<&str>,
-    is_csv: bool,
-) -> anyhow::Result<Outcome> {
+pub(super) fn balances(out: &mut Out, config: &Config, args: &Balances) -> anyhow::Result<Outcome> {
     let database = open::reader(config)?;
+    let merchant = args.merchant.as_deref();
     let (chains, balances) = database.read(|tx| Ok((Chains::read(tx)?, tx.balances(merchant)?)))?;
+    let assets = args
+        .asset
+        .as_ref()
+        .map(|typed| chains.assets(&database, None, typed));
+    let assets = assets.transpose()?;
+    let is_meant = |balance: &Balance| {
+        assets
+            .as_ref()
+            .is_none_or(|assets| assets.contains(&balance.asset_key))
+    };
     let balances: Vec<BalanceJson> = balances
         .into_iter()
+        .filter(is_meant)
         .map(|balance| balance_json(&chains, balance))
         .collect();
     if out.json {
         return out.list("balances", &balances, None);
     }
-    if is_csv {
+    if args.csv {
         return out.csv(&balances_csv(balances), true);
     }
     let mut table = Table::new(&[

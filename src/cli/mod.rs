@@ -23,15 +23,16 @@ mod tx;
 mod watch;
 mod words;
 
-use crate::config::{BitcoinChain, Config, ConfigError};
-use crate::rules::{Script, Txid};
+use crate::config::{Config, ConfigError};
+use crate::rules::Script;
 use crate::store::report::{self, Filter, Listed};
-use crate::store::{AddressKind, StoreError};
+use crate::store::{AddressKind, Database, StoreError};
 use anyhow::Context as _;
 use args::{Chain, ChainArg, Cli, Command, Deposits, Listing, Page, Watch};
 use callback_args::{CallbackFilter, CallbackRetry, Callbacks, Endpoints};
 use clap::{CommandFactory as _, Parser as _};
 use import::Import;
+use open::Chains;
 use out::Out;
 use std::process::ExitCode;
 use table::Table;
@@ -104,7 +105,7 @@ fn run(cli: &Cli) -> anyhow::Result<Outcome> {
         Command::Tx { txid } => tx::tx(out, &load(cli)?, txid),
         Command::Deposits(command) => deposits(out, &load(cli)?, command),
         Command::Credits(listing) => ledger::credits(out, &load(cli)?, listing),
-        Command::Balances { merchant, csv } => ledger::balances(out, &load(cli)?, merchant.as_deref(), *csv),
+        Command::Balances(args) => ledger::balances(out, &load(cli)?, args),
         Command::Chain(command) => chain(out, &load(cli)?, command),
         Command::Endpoint(command) => endpoint(out, &load(cli)?, command),
         Command::Callbacks(command) => callbacks(out, &load(cli)?, command),
@@ -136,7 +137,7 @@ fn refuse_json(cli: &Cli) -> Result<(), Problem> {
         | Command::Tx { .. }
         | Command::Deposits(_)
         | Command::Credits(_)
-        | Command::Balances { .. }
+        | Command::Balances(_)
         | Command::Chain(_)
         | Command::Endpoint(_)
         | Command::Callbacks(_)
@@ -279,14 +280,26 @@ fn man_pages(command: &clap::Command, pages: &mut Vec<u8>) -> std::io::Result<()
         .try_for_each(|below| man_pages(below, pages))
 }
 
-/// The filters that deposits and credits share, but for the chain.
-fn filter(config: &Config, listing: &Listing) -> Result<Filter, Problem> {
+/// The filters that deposits and credits share.
+fn filter(
+    config: &Config,
+    database: &Database,
+    chains: &Chains,
+    listing: &Listing,
+) -> anyhow::Result<Filter> {
     let txid = |text: &String| {
-        Txid::from_hex(text).ok_or_else(|| {
+        open::txid(text).ok_or_else(|| {
             Problem::misuse(format!("{text:?} is no transaction id"), "give its 64 hex digits")
         })
     };
+    let chain = chains.filter(config, &listing.chain)?;
+    let assets = listing
+        .asset
+        .as_ref()
+        .map(|typed| chains.assets(database, chain, typed));
     Ok(Filter {
+        chain,
+        assets: assets.transpose()?,
         merchant: listing.merchant.clone(),
         script: script(config, &listing.chain, listing.address.as_deref())?,
         reference: listing.reference.clone(),
@@ -295,20 +308,12 @@ fn filter(config: &Config, listing: &Listing) -> Result<Filter, Problem> {
     })
 }
 
-/// The script of an address that a list is asked for; of several chains the first that it fits.
+/// The script of an address that a list is asked for.
 fn script(config: &Config, chain: &ChainArg, address: Option<&str>) -> Result<Option<Script>, Problem> {
-    let Some(text) = address else {
-        return Ok(None);
-    };
-    let mut fault = None;
-    let meant = |known: &&BitcoinChain| chain.chain.as_ref().is_none_or(|alias| known.alias == *alias);
-    for chain in config.bitcoin.iter().filter(meant) {
-        match open::script(chain, text) {
-            Ok(script) => return Ok(Some(script)),
-            Err(error) => fault = fault.or(Some(error)),
-        }
+    match address {
+        Some(text) => open::script_on_any(config, chain, text),
+        None => Ok(None),
     }
-    fault.map_or(Ok(None), Err)
 }
 
 fn load(cli: &Cli) -> Result<Config, ConfigError> {

@@ -2,12 +2,13 @@
 
 use super::Problem;
 use super::args::{ChainArg, Page};
-use crate::address;
+use crate::address::{self, AddressError, EvmAddress};
 use crate::clock::Clock;
-use crate::config::{BitcoinChain, Config};
-use crate::rules::{ChainId, Script};
+use crate::config::{ChainConfig, Config};
+use crate::rules::policy::Requirement;
+use crate::rules::{ChainId, Outpoint, Script, Txid, position};
 use crate::store::report;
-use crate::store::{ChainKey, ChainRow, Database, OpenMode, ReadTx, StoreError};
+use crate::store::{AssetKey, ChainKey, ChainRow, Database, KnownAsset, OpenMode, ReadTx, StoreError};
 use anyhow::Context as _;
 use std::path::Path;
 
@@ -50,18 +51,15 @@ pub(super) fn now_ms() -> i64 {
 }
 
 /// The chain that is meant: the named one, or the only one.
-pub(super) fn chosen<'c>(config: &'c Config, arg: &ChainArg) -> anyhow::Result<&'c BitcoinChain> {
-    let aliases = || -> Vec<&str> { config.bitcoin.iter().map(|chain| chain.alias.as_str()).collect() };
-    match (&arg.chain, config.bitcoin.as_slice()) {
-        (Some(alias), _) => config.chain(alias).ok_or_else(|| {
-            let next = format!("--chain with one of {}", aliases().join(", "));
-            Problem::misuse(format!("the config has no chain {alias}"), next).into()
-        }),
-        (None, [chain]) => Ok(chain),
-        (None, _) => {
-            let next = format!("--chain with one of {}", aliases().join(", "));
-            Err(Problem::misuse("which chain?", next).into())
-        }
+pub(super) fn chosen<'c>(config: &'c Config, arg: &ChainArg) -> anyhow::Result<ChainConfig<'c>> {
+    let aliases: Vec<&str> = config.chains().map(ChainConfig::alias).collect();
+    let next = format!("--chain with one of {}", aliases.join(", "));
+    match (&arg.chain, config.chains().next()) {
+        (Some(alias), _) => config
+            .find(alias)
+            .ok_or_else(|| Problem::misuse(format!("the config has no chain {alias}"), next).into()),
+        (None, Some(only)) if aliases.len() == 1 => Ok(only),
+        (None, _) => Err(Problem::misuse("which chain?", next).into()),
     }
 }
 
@@ -74,12 +72,57 @@ pub(super) fn never_followed(alias: &str) -> Problem {
 }
 
 /// The script of an address that was typed.
-pub(super) fn script(chain: &BitcoinChain, text: &str) -> Result<Script, Problem> {
-    address::parse(chain.network, text).map_err(|error| {
-        let (alias, network) = (&chain.alias, chain.network.name());
-        let next =
-            format!("give an address as the payer sees it; the config says that {alias} is on {network}");
-        Problem::misuse(format!("read the address {text}: {error}"), next)
+pub(super) fn script(chain: ChainConfig<'_>, text: &str) -> Result<Script, Problem> {
+    chain
+        .script(text)
+        .map_err(|error| no_address(chain, text, &error))
+}
+
+/// What was typed is no address of the chain.
+fn no_address(chain: ChainConfig<'_>, text: &str, error: &AddressError) -> Problem {
+    let next = format!(
+        "give an address as the payer sees it; the config says that {} is {}",
+        chain.alias(),
+        chain.kind()
+    );
+    let code = error.code();
+    Problem::misuse(format!("read the address {text}: {error} ({code})"), next)
+}
+
+/// The script of an address that a list is asked for; of several chains the first that it fits. On all EVM
+/// chains it stands for the same.
+pub(super) fn script_on_any(config: &Config, arg: &ChainArg, text: &str) -> Result<Option<Script>, Problem> {
+    let mut fault = None;
+    let is_meant = |chain: &ChainConfig<'_>| arg.chain.as_ref().is_none_or(|alias| chain.alias() == *alias);
+    for chain in config.chains().filter(is_meant) {
+        match chain.script(text) {
+            Ok(script) => return Ok(Some(script)),
+            Err(error) => {
+                // The chain that knows what is wrong says more than one of another kind.
+                let is_telling = !matches!(error, AddressError::Unknown | AddressError::NotEvm);
+                if fault.is_none() || is_telling {
+                    fault = Some(no_address(chain, text, &error));
+                }
+                if is_telling {
+                    break;
+                }
+            }
+        }
+    }
+    fault.map_or(Ok(None), Err)
+}
+
+/// A transaction id as it was typed: with `0x` or without.
+pub(super) fn txid(text: &str) -> Option<Txid> {
+    Txid::from_typed(text)
+}
+
+/// `TXID:VOUT`.
+pub(super) fn outpoint(text: &str) -> Option<Outpoint> {
+    let (txid, vout) = text.split_once(':')?;
+    Some(Outpoint {
+        txid: Txid::from_typed(txid)?,
+        vout: vout.parse().ok()?,
     })
 }
 
@@ -97,9 +140,67 @@ impl Chains {
             return Ok(None);
         }
         let chain = chosen(config, arg)?;
-        let known = self.0.iter().find(|row| row.id == chain.chain);
-        let known = known.ok_or_else(|| never_followed(&chain.alias))?;
+        let known = self.0.iter().find(|row| row.id == *chain.chain());
+        let known = known.ok_or_else(|| never_followed(chain.alias()))?;
         Ok(Some(known.key))
+    }
+
+    /// The assets that are meant by what was typed: a CAIP-19 id, a token's contract, or a symbol.
+    pub(super) fn assets(
+        &self,
+        database: &Database,
+        chain: Option<ChainKey>,
+        typed: &str,
+    ) -> anyhow::Result<Vec<AssetKey>> {
+        let known: Vec<KnownAsset> = database
+            .read(|tx| tx.assets())?
+            .into_iter()
+            .filter(|asset| chain.is_none_or(|chain| asset.chain == chain))
+            .collect();
+        let contract = match typed.starts_with("0x") || typed.starts_with("0X") {
+            true => Some(EvmAddress::parse(typed).map_err(|error| {
+                let text = format!("read the contract {typed}: {error} ({})", error.code());
+                Problem::misuse(text, "give a contract as `creditd balances --json` shows it")
+            })?),
+            false => None,
+        };
+        let is_meant = |asset: &&KnownAsset| match contract {
+            Some(contract) => asset.contract == Some(contract.0),
+            None => asset.caip.eq_ignore_ascii_case(typed) || asset.symbol.eq_ignore_ascii_case(typed),
+        };
+        let meant: Vec<AssetKey> = known.iter().filter(is_meant).map(|asset| asset.key).collect();
+        if meant.is_empty() {
+            let name = |asset: &KnownAsset| format!("{} ({})", asset.symbol, asset.caip);
+            let names: Vec<String> = known.iter().map(name).collect();
+            let next = format!(
+                "give a symbol, a contract or a CAIP-19 id of: {}",
+                names.join(", ")
+            );
+            return Err(Problem::found(format!("there is no asset {typed}"), next).into());
+        }
+        Ok(meant)
+    }
+
+    /// A hash or a transaction id as people of the chain write it.
+    pub(super) fn print(&self, key: ChainKey, hash: impl std::fmt::Display) -> String {
+        self.row(key)
+            .map_or_else(|| hash.to_string(), |row| row.id.print(&hash))
+    }
+
+    /// EVM: an outpoint's number in words.
+    pub(super) fn position(&self, key: ChainKey, vout: u64) -> Option<String> {
+        let row = self.row(key)?;
+        row.id.is_evm().then(|| position::words(vout))
+    }
+
+    /// EVM: the highest of our blocks that the nodes gave this tag.
+    pub(super) fn tagged(&self, key: ChainKey, needs: Requirement) -> Option<u64> {
+        let row = self.row(key)?;
+        match needs {
+            Requirement::Confirmations(_) => None,
+            Requirement::Safe => row.safe,
+            Requirement::Finalized => row.finalized,
+        }
     }
 
     /// The identities of all chains.

@@ -7,11 +7,12 @@ use super::ids as ids_typed;
 use super::open::{self, Chains};
 use super::out::Out;
 use super::{Outcome, Problem};
+use crate::address::EvmAddress;
 use crate::check::counted;
 use crate::check::running::{Running, START, running};
-use crate::config::{BitcoinChain, Config};
+use crate::config::{ChainConfig, Config};
+use crate::rules::ids;
 use crate::rules::state::State;
-use crate::rules::{Outpoint, Txid, ids};
 use crate::store::{Backfill, ChainKey, Database, Deposit};
 use serde::Serialize;
 
@@ -66,7 +67,7 @@ pub(super) fn release(out: &mut Out, config: &Config, args: &DepositRepair) -> a
     if deposit.held_reason.is_none() {
         return nothing(out, "release", &args.repair, format!("{id} is not held"));
     }
-    let standing = deposits::standing(&deposit, chains.tip(deposit.chain));
+    let standing = deposits::standing(&chains, &deposit);
     if deposit.state != Some(State::Confirming) {
         let text =
             format!("{id} cannot be released: its payment is in no block of the best chain ({standing})");
@@ -101,14 +102,19 @@ pub(super) fn rescan(out: &mut Out, config: &Config, args: &Rescan) -> anyhow::R
         check_rescan(&database, key, from, &backfill)?;
         (key, database.read(|tx| tx.backfill_count(key, &backfill, from))?)
     };
+    let noun = match (&backfill, chain) {
+        (Backfill::Token(_), _) => ["token", "tokens"],
+        (Backfill::All, ChainConfig::Evm(_)) => ["address or token", "addresses and tokens"],
+        (Backfill::Nothing | Backfill::Script(_) | Backfill::All, _) => ["address", "addresses"],
+    };
     let rules = match (lowered, repair.apply) {
         (0, _) => String::new(),
-        (1, false) => "; 1 address would count from there".to_owned(),
-        (1, true) => "; 1 address counts from there".to_owned(),
-        (more, false) => format!("; {more} addresses would count from there"),
-        (more, true) => format!("; {more} addresses count from there"),
+        (1, false) => format!("; 1 {} would count from there", noun[0]),
+        (1, true) => format!("; 1 {} counts from there", noun[0]),
+        (more, false) => format!("; {more} {} would count from there", noun[1]),
+        (more, true) => format!("; {more} {} count from there", noun[1]),
     };
-    let text = format!("read {} again from height {from}{rules}", chain.alias);
+    let text = format!("read {} again from height {from}{rules}", chain.alias());
     let asked = Asked {
         action: "rescan",
         repair,
@@ -131,7 +137,7 @@ pub(super) fn rescan(out: &mut Out, config: &Config, args: &Rescan) -> anyhow::R
 fn cancel_rescan(
     out: &mut Out,
     config: &Config,
-    chain: &BitcoinChain,
+    chain: ChainConfig<'_>,
     id: i64,
     repair: &Repair,
 ) -> anyhow::Result<Outcome> {
@@ -142,7 +148,7 @@ fn cancel_rescan(
     };
     let Some(rescan) = known.into_iter().find(|rescan| rescan.id == id) else {
         let next = "`creditd chain status` shows those that run";
-        return Err(Problem::found(format!("{} has no rescan {id}", chain.alias), next).into());
+        return Err(Problem::found(format!("{} has no rescan {id}", chain.alias()), next).into());
     };
     if rescan.state != "running" {
         let text = format!("rescan {id} is {} already", rescan.state);
@@ -151,7 +157,7 @@ fn cancel_rescan(
     let (from, applied_to) = (rescan.from_height, rescan.applied_to);
     let text = format!(
         "end rescan {id} of {} from height {from}; what it has applied below {applied_to} stays",
-        chain.alias
+        chain.alias()
     );
     act(out, "rescan", repair, text, Vec::new(), || {
         let mut database = open::writer(config)?;
@@ -179,6 +185,10 @@ fn check_rescan(database: &Database, chain: ChainKey, from: u64, backfill: &Back
             format!("height {from} is above the tip of {alias}: it is read anyway"),
             format!("--from at or below {}", tip.height),
         ),
+        Some(_) if !is_watched && matches!(backfill, Backfill::Token(_)) => (
+            "this token is not listed yet".to_owned(),
+            "restart the daemon: it lists what the config names".to_owned(),
+        ),
         Some(_) if !is_watched => (
             "this address is not watched".to_owned(),
             "`creditd watch add` it first".to_owned(),
@@ -188,11 +198,22 @@ fn check_rescan(database: &Database, chain: ChainKey, from: u64, backfill: &Back
     Err(Problem::found(problem, next).into())
 }
 
-fn read_backfill(chain: &BitcoinChain, backfill: Option<&str>) -> anyhow::Result<Backfill> {
-    match backfill {
-        None => Ok(Backfill::Nothing),
-        Some("all") => Ok(Backfill::All),
-        Some(text) => Ok(open::script(chain, text).map(Backfill::Script)?),
+/// What was typed: an address, or a token of the config by its contract or symbol.
+fn read_backfill(chain: ChainConfig<'_>, backfill: Option<&str>) -> anyhow::Result<Backfill> {
+    let text = match backfill {
+        None => return Ok(Backfill::Nothing),
+        Some("all") => return Ok(Backfill::All),
+        Some(text) => text,
+    };
+    let typed = EvmAddress::parse(text).ok();
+    let token = chain.assets().into_iter().find_map(|asset| {
+        let contract = asset.contract?;
+        let is_meant = typed == Some(contract) || asset.symbol.eq_ignore_ascii_case(text);
+        is_meant.then_some(contract)
+    });
+    match token {
+        Some(contract) => Ok(Backfill::Token(contract.0)),
+        None => Ok(open::script(chain, text).map(Backfill::Script)?),
     }
 }
 
@@ -218,11 +239,16 @@ pub(super) fn accept_reorg(out: &mut Out, config: &Config, args: &AcceptReorg) -
         Some(height) if height != fork => format!(" instead of block {height}, which waits"),
         Some(_) | None => String::new(),
     };
+    let question = match chain {
+        ChainConfig::Bitcoin(_) => format!("getblockhash {fork}"),
+        ChainConfig::Evm(_) => format!("eth_getBlockByNumber {fork:#x}"),
+    };
     let text = format!(
-        "take {} back to block {fork} ({hash}){instead} once the node is on it (its `getblockhash {fork}` \
-         must say the same): {} then out of a block, {credited} of them credited and reversed unless the new \
-         branch holds them",
-        chain.alias,
+        "take {} back to block {fork} ({}){instead} once the node is on it (its `{question}` must say the \
+         same): {} then out of a block, {credited} of them credited and reversed unless the new branch holds \
+         them",
+        chain.alias(),
+        chain.chain().print(hash),
         counted(shown.len() as u64, "deposit")
     );
     let asked = Asked {
@@ -266,16 +292,16 @@ fn one(config: &Config, id: &str) -> anyhow::Result<Vec<deposits::DepositJson>> 
     })?)
 }
 
-fn known_chain(database: &Database, chain: &BitcoinChain) -> anyhow::Result<ChainKey> {
-    let row = database.read(|tx| tx.chain(&chain.chain))?;
-    Ok(row.ok_or_else(|| open::never_followed(&chain.alias))?.key)
+fn known_chain(database: &Database, chain: ChainConfig<'_>) -> anyhow::Result<ChainKey> {
+    let row = database.read(|tx| tx.chain(chain.chain()))?;
+    Ok(row.ok_or_else(|| open::never_followed(chain.alias()))?.key)
 }
 
 /// A deposit by its id or by its outpoint.
 fn find(config: &Config, text: &str) -> anyhow::Result<(Chains, Deposit)> {
     let database = open::reader(config)?;
     let chains = database.read(Chains::read)?;
-    let ids: Vec<String> = match outpoint(text) {
+    let ids: Vec<String> = match open::outpoint(text) {
         Some(outpoint) => chains
             .ids()
             .map(|chain| ids::deposit_id(chain, &outpoint))
@@ -297,15 +323,6 @@ fn find(config: &Config, text: &str) -> anyhow::Result<(Chains, Deposit)> {
             Err(Problem::found(format!("no deposit {text}"), next).into())
         }
     }
-}
-
-/// `TXID:VOUT`.
-pub(super) fn outpoint(text: &str) -> Option<Outpoint> {
-    let (txid, vout) = text.split_once(':')?;
-    Some(Outpoint {
-        txid: Txid::from_hex(txid)?,
-        vout: vout.parse().ok()?,
-    })
 }
 
 pub(super) fn nothing(

@@ -99,9 +99,10 @@ const ID_DIGITS: usize = 12;
 
 fn short(cell: &str) -> String {
     let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let (hash, rest) = cell.split_at_checked(64).unwrap_or((cell, ""));
+    let (prefix, digits) = cell.split_at(if cell.starts_with("0x") { 2 } else { 0 });
+    let (hash, rest) = digits.split_at_checked(64).unwrap_or((digits, ""));
     if hash.len() == 64 && is_hex(hash) && (rest.is_empty() || rest.starts_with(':')) {
-        return format!("{}..{}{rest}", &hash[..8], &hash[56..]);
+        return format!("{prefix}{}..{}{rest}", &hash[..8], &hash[56..]);
     }
     match cell.split_once('_') {
         Some((kind @ ("dep" | "cr" | "evt" | "ep"), digits)) if digits.len() == 40 && is_hex(digits) => {
@@ -167,6 +168,11 @@ mod tests {
         for (cell, expected) in [
             (hash.clone(), "01234567..76543210"),
             (format!("{hash}:17"), "01234567..76543210:17"),
+            (format!("0x{hash}:17"), "0x01234567..76543210:17"),
+            (
+                "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed".to_owned(),
+                "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed",
+            ),
             (format!("{hash}0"), &format!("{hash}0")),
             (format!("dep_{}", &hash[..40]), "dep_0123456789ab"),
             (format!("cr_{}", &hash[..40]), "cr_0123456789ab"),

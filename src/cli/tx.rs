@@ -1,130 +1,24 @@
 //! `tx TXID`: everything that is known of one transaction, for people and in JSON.
 
-use super::deposits::{self, DepositJson};
+mod answer;
+
 use super::ids;
 use super::open::{self, Chains};
 use super::out::Out;
-use super::repair;
 use super::table::shown;
 use super::{Outcome, Problem};
-use crate::address;
 use crate::check::counted;
-use crate::clock::rfc3339;
-use crate::config::{BitcoinChain, Config};
+use crate::config::{ChainConfig, Config};
 use crate::rules::Txid;
-use crate::rules::policy::{self, Requirement};
-use crate::store::report::{AuditRow, DepositStory, EventRow, OutputStory, TxStory};
-use crate::store::{Database, JournalEntry};
-use serde::Serialize;
-
-#[derive(Serialize)]
-struct TxJson {
-    chain: String,
-    chain_id: String,
-    txid: String,
-    is_coinbase: bool,
-    first_seen_at: String,
-    in_mempool: bool,
-    blocks: Vec<BlockJson>,
-    replaced_by: Option<String>,
-    inputs: Vec<InputJson>,
-    outputs: Vec<OutputJson>,
-}
-
-#[derive(Serialize)]
-struct BlockJson {
-    height: u64,
-    hash: Option<String>,
-    depth: Option<u64>,
-}
-
-#[derive(Serialize)]
-struct InputJson {
-    txid: String,
-    vout: u64,
-    also_spent_by: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct OutputJson {
-    vout: u64,
-    address: String,
-    kind: &'static str,
-    merchant: String,
-    reference: String,
-    asset: String,
-    symbol: String,
-    amount: String,
-    amount_base: String,
-    origin: String,
-    spent_by: Option<String>,
-    duplicates: u64,
-    refused_credits: u64,
-    deposit: Option<StoryJson>,
-}
-
-#[derive(Serialize)]
-struct StoryJson {
-    #[serde(flatten)]
-    deposit: DepositJson,
-    held_at: Option<String>,
-    credit: Option<CreditJson>,
-    history: Vec<ChangeJson>,
-    events: Vec<EventJson>,
-}
-
-#[derive(Serialize)]
-struct CreditJson {
-    id: String,
-    created_at: String,
-    net: String,
-    net_base: String,
-    journal: Vec<EntryJson>,
-}
-
-#[derive(Serialize)]
-struct EntryJson {
-    sequence: u64,
-    entry: String,
-    at: String,
-    block_height: u64,
-    block_hash: String,
-    confirmations_required: Option<u32>,
-    /// EVM: the finality tag that was required instead.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    finality_required: Option<&'static str>,
-    due_height: u64,
-    due_hash: Option<String>,
-    reason: String,
-}
-
-#[derive(Serialize)]
-struct ChangeJson {
-    at: String,
-    action: String,
-    from: Option<String>,
-    to: Option<String>,
-    block_height: Option<u64>,
-    block_hash: Option<String>,
-    cause: String,
-    actor: String,
-}
-
-#[derive(Serialize)]
-struct EventJson {
-    id: String,
-    seq: i64,
-    sequence: i64,
-    r#type: String,
-    at: String,
-}
+use crate::store::Database;
+use answer::{ChangeJson, EntryJson, InputJson, OutputJson, StoryJson, TxJson, json};
 
 /// Tells the story of a transaction on every chain that knows it.
 pub(super) fn tx(out: &mut Out, config: &Config, typed: &str) -> anyhow::Result<Outcome> {
     let is_id = typed.starts_with("dep_") || typed.starts_with("cr_");
-    let txid = match repair::outpoint(typed) {
+    let txid = match open::outpoint(typed) {
         Some(outpoint) => Some(outpoint.txid),
-        None => Txid::from_hex(typed),
+        None => open::txid(typed),
     };
     if txid.is_none() && !is_id {
         return Err(no_transaction(config, typed).into());
@@ -170,128 +64,13 @@ fn txid_of(database: &Database, typed: &str) -> anyhow::Result<Txid> {
 
 /// What was typed is neither a transaction nor what belongs to one.
 fn no_transaction(config: &Config, typed: &str) -> Problem {
-    let is_address = |chain: &BitcoinChain| address::parse(chain.network, typed).is_ok();
-    if config.bitcoin.iter().any(is_address) {
+    let is_address = |chain: ChainConfig<'_>| chain.script(typed).is_ok();
+    if config.chains().any(is_address) {
         let next = format!("`creditd deposits list --address {typed}` lists the payments to it");
         return Problem::misuse(format!("{typed} is an address and no transaction id"), next);
     }
     let next = "give its 64 hex digits, or TXID:VOUT, dep_... or cr_...; `creditd deposits list` shows them";
     Problem::misuse(format!("{typed:?} is no transaction id"), next)
-}
-
-fn json(chains: &Chains, story: &TxStory) -> TxJson {
-    let tip = chains.tip(story.chain.key);
-    TxJson {
-        chain: story.chain.alias.clone(),
-        chain_id: story.chain.id.to_string(),
-        txid: story.txid.to_string(),
-        is_coinbase: story.is_coinbase,
-        first_seen_at: rfc3339(story.first_seen_at),
-        in_mempool: story.is_listed,
-        blocks: story
-            .blocks
-            .iter()
-            .map(|(height, hash)| BlockJson {
-                height: *height,
-                hash: hash.map(|hash| hash.to_string()),
-                depth: tip.and_then(|tip| policy::depth(tip, *height)),
-            })
-            .collect(),
-        replaced_by: story.replaced_by.map(|txid| txid.to_string()),
-        inputs: story
-            .inputs
-            .iter()
-            .map(|input| InputJson {
-                txid: input.outpoint.txid.to_string(),
-                vout: input.outpoint.vout,
-                also_spent_by: input.rivals.iter().map(ToString::to_string).collect(),
-            })
-            .collect(),
-        outputs: story
-            .outputs
-            .iter()
-            .map(|output| output_json(chains, story, output))
-            .collect(),
-    }
-}
-
-fn output_json(chains: &Chains, story: &TxStory, output: &OutputStory) -> OutputJson {
-    OutputJson {
-        vout: output.vout,
-        address: open::printed(&story.chain, &output.script),
-        kind: output.kind.word(),
-        merchant: output.merchant.clone(),
-        reference: output.reference.clone(),
-        asset: output.asset.clone(),
-        symbol: output.symbol.clone(),
-        amount: output.amount.to_units_string(output.decimals),
-        amount_base: output.amount.to_string(),
-        origin: output.origin.clone(),
-        spent_by: output.spent_by.map(|txid| txid.to_string()),
-        duplicates: output.duplicates,
-        refused_credits: output.refused_credits,
-        deposit: output.deposit.as_ref().map(|deposit| story_json(chains, deposit)),
-    }
-}
-
-fn story_json(chains: &Chains, story: &DepositStory) -> StoryJson {
-    let deposit = &story.deposit;
-    StoryJson {
-        deposit: deposits::json(chains, deposit),
-        held_at: story.held_at.map(rfc3339),
-        credit: story.credit.as_ref().map(|credit| CreditJson {
-            id: credit.id.clone(),
-            created_at: rfc3339(credit.created_at),
-            net: credit.net.to_units_string(deposit.decimals),
-            net_base: credit.net.to_string(),
-            journal: credit.journal.iter().map(entry_json).collect(),
-        }),
-        history: story.audit.iter().map(change_json).collect(),
-        events: story.events.iter().map(event_json).collect(),
-    }
-}
-
-fn entry_json(entry: &JournalEntry) -> EntryJson {
-    EntryJson {
-        sequence: entry.sequence,
-        entry: entry.kind.clone(),
-        at: rfc3339(entry.at),
-        block_height: entry.block_height,
-        block_hash: entry.block_hash.to_string(),
-        confirmations_required: match (entry.needs, entry.due_hash) {
-            (Requirement::Confirmations(_), Some(_)) => {
-                Some(deposits::needed(entry.block_height, entry.due_height))
-            }
-            (needs, _) => needs.confirmations(),
-        },
-        finality_required: entry.needs.tag(),
-        due_height: entry.due_height,
-        due_hash: entry.due_hash.map(|hash| hash.to_string()),
-        reason: entry.reason.clone(),
-    }
-}
-
-fn change_json(change: &AuditRow) -> ChangeJson {
-    ChangeJson {
-        at: rfc3339(change.at),
-        action: change.action.clone(),
-        from: change.from.clone(),
-        to: change.to.clone(),
-        block_height: change.block.map(|(height, _)| height),
-        block_hash: change.block.map(|(_, hash)| hash.to_string()),
-        cause: change.cause.clone(),
-        actor: change.actor.clone(),
-    }
-}
-
-fn event_json(event: &EventRow) -> EventJson {
-    EventJson {
-        id: event.id.clone(),
-        seq: event.seq,
-        sequence: event.sequence,
-        r#type: event.kind.clone(),
-        at: rfc3339(event.at),
-    }
 }
 
 fn print(out: &mut Out, tx: &TxJson) -> anyhow::Result<()> {
@@ -321,12 +100,8 @@ fn print(out: &mut Out, tx: &TxJson) -> anyhow::Result<()> {
     if let Some(by) = &tx.replaced_by {
         out.field("replaced by", by)?;
     }
-    for input in tx.inputs.iter().filter(|input| !input.also_spent_by.is_empty()) {
-        let others = input.also_spent_by.join(", ");
-        out.field(
-            "conflict",
-            format!("{}:{} is also spent by {others}", input.txid, input.vout),
-        )?;
+    for input in &tx.inputs {
+        print_input(out, input)?;
     }
     if tx.outputs.is_empty() {
         out.field(
@@ -337,17 +112,55 @@ fn print(out: &mut Out, tx: &TxJson) -> anyhow::Result<()> {
     tx.outputs.iter().try_for_each(|output| print_output(out, output))
 }
 
+/// Who else uses up the same, and who sent it where somebody did.
+fn print_input(out: &mut Out, input: &InputJson) -> anyhow::Result<()> {
+    let conflict = match input {
+        InputJson::Coin {
+            txid,
+            vout,
+            also_spent_by: others,
+        } if !others.is_empty() => format!("{txid}:{vout} is also spent by {}", others.join(", ")),
+        InputJson::Coin { .. } => return Ok(()),
+        InputJson::Nonce {
+            sender,
+            nonce,
+            also_used_by: others,
+        } => {
+            out.field("sender", format!("{sender}, nonce {nonce}"))?;
+            match others.is_empty() {
+                true => return Ok(()),
+                false => format!("nonce {nonce} is also used by {}", others.join(", ")),
+            }
+        }
+    };
+    out.field("conflict", conflict)
+}
+
 fn print_output(out: &mut Out, output: &OutputJson) -> anyhow::Result<()> {
     let reference = match output.reference.as_str() {
         "" => String::new(),
         reference => format!(" ({})", shown(reference)),
     };
-    let (vout, amount, symbol, address) = (output.vout, &output.amount, &output.symbol, &output.address);
+    let (amount, symbol, address) = (&output.amount, &output.symbol, &output.address);
+    let place = match &output.position {
+        Some(position) => format!("{position} (vout {})", output.vout),
+        None => format!("output {}", output.vout),
+    };
     out.line("")?;
     out.line(format!(
-        "output {vout}: {amount} {symbol} to {address}, merchant {}{reference}",
+        "{place}: {amount} {symbol} to {address}, merchant {}{reference}",
         output.merchant
     ))?;
+    if output.position.is_some() {
+        out.field("asset", &output.asset)?;
+    }
+    if let Some(payer) = output
+        .deposit
+        .as_ref()
+        .and_then(|story| story.deposit.payer.as_ref())
+    {
+        out.field("payer", payer)?;
+    }
     out.field("origin", origin_words(output))?;
     if let Some(by) = &output.spent_by {
         out.field("spent by", by)?;
@@ -379,6 +192,9 @@ fn print_output(out: &mut Out, output: &OutputJson) -> anyhow::Result<()> {
 fn origin_words(output: &OutputJson) -> &str {
     match (output.kind, output.origin.as_str()) {
         ("own", _) => "to an address declared as the merchant's own",
+        (_, "external") if output.position.is_some() => "external: neither sender nor payer is the merchant",
+        (_, "internal") if output.position.is_some() => "internal: the payer is the merchant",
+        (_, "mixed") if output.position.is_some() => "mixed: the merchant sent it, and somebody else pays",
         (_, "external") => "external: no input is the merchant's",
         (_, "internal") => "internal: every input is the merchant's",
         (_, "mixed") => "mixed: some inputs are the merchant's",
@@ -403,6 +219,12 @@ fn print_deposit(out: &mut Out, story: &StoryJson) -> anyhow::Result<()> {
         out.field(
             "policy",
             format!("{policy_words} for the deposits of block {height}{needed}"),
+        )?;
+    }
+    if let (Some(tag), Some(height)) = (deposit.finality_required, deposit.block_height) {
+        out.field(
+            "policy",
+            format!("a {tag} block for the deposits of block {height}"),
         )?;
     }
     if let (Some(at), Some(reason)) = (&story.held_at, &deposit.held) {

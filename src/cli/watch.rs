@@ -5,11 +5,9 @@ use super::open::{self, Chains};
 use super::out::Out;
 use super::table::{Align, Table};
 use super::{Outcome, Problem};
-use crate::address;
 use crate::clock::rfc3339;
 use crate::config::Config;
 use crate::daemon;
-use crate::rules::Script;
 use crate::store::report::{AddressRow, Filter, Listed};
 use crate::store::{AddressAdded, AddressKind, NewAddress, StoreError};
 use serde::Serialize;
@@ -62,7 +60,7 @@ pub(super) fn add(
         let outcome = tx.add_addresses(known.key, std::slice::from_ref(&rule))?.pop();
         Ok((outcome, tx.address(known.key, &script)?, is_merchant_new))
     })?;
-    let address = canonical(config, watched, &script);
+    let address = chain.address(&script).unwrap_or_else(|| watched.address.clone());
     let word = match outcome {
         Some(AddressAdded::Added) => "added",
         Some(AddressAdded::Known) => "known",
@@ -79,7 +77,7 @@ pub(super) fn add(
     if out.json {
         return out.json(&AddedJson {
             outcome: word,
-            chain: &chain.alias,
+            chain: chain.alias(),
             address,
             kind: kind.word(),
             merchant: &watched.merchant,
@@ -98,7 +96,7 @@ pub(super) fn add(
         (AddressKind::Own, "added") => "declared own:",
         (AddressKind::Own, _) => "declared own already:",
     };
-    let (alias, merchant) = (&chain.alias, &watched.merchant);
+    let (alias, merchant) = (chain.alias(), &watched.merchant);
     out.line(format!(
         "{what} {address} for merchant {merchant} on {alias} {from}"
     ))?;
@@ -118,13 +116,6 @@ pub(super) fn kept_reference(kept: &str, given: &str) -> String {
         kept => format!("its reference stays {kept:?}"),
     };
     format!("known already: {kept}, not {given:?}")
-}
-
-fn canonical(config: &Config, watched: &Watched, script: &Script) -> String {
-    open::chosen(config, &watched.chain)
-        .ok()
-        .and_then(|chain| address::print(chain.network, script))
-        .unwrap_or_else(|| watched.address.clone())
 }
 
 /// Lists watch rules in the order in which they were added.

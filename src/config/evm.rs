@@ -3,8 +3,8 @@
 use super::{Checkpoint, SecretFile, Start};
 use crate::address::EvmAddress;
 use crate::egress::NodeUrl;
-use crate::rules::ChainId;
 use crate::rules::policy::Policy;
+use crate::rules::{Asset, ChainId};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -167,6 +167,16 @@ pub struct AssetInfo<'c> {
     pub decimals: u8,
     /// The token's contract; `None` = the chain's own coin.
     pub contract: Option<EvmAddress>,
+    /// Nothing below this height counts where it is listed anew.
+    pub from: Option<u64>,
+}
+
+impl AssetInfo<'_> {
+    /// What it is on its chain.
+    pub fn asset(&self) -> Asset {
+        self.contract
+            .map_or(Asset::Native, |contract| Asset::Token(contract.0))
+    }
 }
 
 impl EvmChain {
@@ -178,12 +188,14 @@ impl EvmChain {
             symbol: &native.symbol,
             decimals: native.decimals,
             contract: None,
+            from: None,
         });
         let tokens = self.tokens.iter().map(|token| AssetInfo {
             caip: format!("{caip2}/erc20:{}", token.contract.to_string().to_lowercase()),
             symbol: &token.symbol,
             decimals: token.decimals,
             contract: Some(token.contract),
+            from: token.from,
         });
         native.chain(tokens).collect()
     }

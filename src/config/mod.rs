@@ -13,10 +13,10 @@ pub use evm::{
 pub use secret::{Secret, SecretError, SecretFile, read_secret_text};
 pub use section::Fault;
 
-use crate::address::Network;
+use crate::address::{self, AddressError, EvmAddress, Network};
 use crate::egress;
 use crate::rules::policy::Policy;
-use crate::rules::{BlockHash, ChainId};
+use crate::rules::{BlockHash, ChainId, Script};
 use sha2::{Digest as _, Sha256};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -158,6 +158,33 @@ impl<'c> ChainConfig<'c> {
         }
     }
 
+    /// What kind of chain it is, for people.
+    pub fn kind(self) -> String {
+        match self {
+            ChainConfig::Bitcoin(chain) => format!("on {}", chain.network.name()),
+            ChainConfig::Evm(chain) => format!("an EVM chain, chain id {}", chain.chain_id),
+        }
+    }
+
+    /// What an address of it stands for.
+    ///
+    /// # Errors
+    /// [`AddressError`]; in particular nothing is corrected or guessed.
+    pub fn script(self, address: &str) -> Result<Script, AddressError> {
+        match self {
+            ChainConfig::Bitcoin(chain) => address::parse(chain.network, address),
+            ChainConfig::Evm(_) => Ok(EvmAddress::parse(address)?.script()),
+        }
+    }
+
+    /// The canonical spelling of a script's address; `None` for scripts that have none.
+    pub fn address(self, script: &Script) -> Option<String> {
+        match self {
+            ChainConfig::Bitcoin(chain) => address::print(chain.network, script),
+            ChainConfig::Evm(_) => EvmAddress::of_script(script).map(|address| address.to_string()),
+        }
+    }
+
     /// Everything that can be paid on it.
     pub fn assets(self) -> Vec<AssetInfo<'c>> {
         match self {
@@ -166,6 +193,7 @@ impl<'c> ChainConfig<'c> {
                 symbol: &chain.symbol,
                 decimals: BITCOIN_DECIMALS,
                 contract: None,
+                from: None,
             }],
             ChainConfig::Evm(chain) => chain.assets(),
         }

@@ -93,6 +93,16 @@ pub fn tx_mark(txid: Txid) -> Outpoint {
     Outpoint { txid, vout: u64::MAX }
 }
 
+/// Sender and nonce of a [`sender_outpoint`]; `None` of a real outpoint.
+pub fn sender_of(prevout: &Prevout) -> Option<([u8; 20], u64)> {
+    let (zeros, sender) = prevout.txid.0.split_at(12);
+    let sender = sender.try_into().ok()?;
+    zeros
+        .iter()
+        .all(|byte| *byte == 0)
+        .then_some((sender, prevout.vout))
+}
+
 /// One output to a script of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CandidateOutput {

@@ -15,6 +15,12 @@ macro_rules! hash32 {
             pub fn from_hex(text: &str) -> Option<$name> {
                 parse_hex32(text).map($name)
             }
+
+            /// Reads what somebody typed: with `0x` in front or without.
+            pub fn from_typed(text: &str) -> Option<$name> {
+                let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+                $name::from_hex(digits.unwrap_or(text))
+            }
         }
 
         impl std::fmt::Display for $name {
@@ -83,6 +89,13 @@ impl ChainId {
     /// True of an EVM chain.
     pub fn is_evm(&self) -> bool {
         self.0.starts_with("eip155:")
+    }
+
+    /// A hash as people of this chain write it: those of EVM chains have `0x` in front, those of Bitcoin have
+    /// nothing.
+    pub fn print(&self, hash: impl std::fmt::Display) -> String {
+        let prefix = if self.is_evm() { "0x" } else { "" };
+        format!("{prefix}{hash}")
     }
 
     /// A chain id read back from the database.
@@ -244,6 +257,9 @@ mod tests {
         ] {
             assert_eq!(BlockHash::from_hex(bad), None, "{bad}");
         }
+        assert_eq!(BlockHash::from_typed(text), Some(hash));
+        assert_eq!(BlockHash::from_typed(&format!("0x{text}")), Some(hash));
+        assert_eq!(BlockHash::from_typed(&format!("0x0x{}", &text[2..])), None);
         assert_eq!(
             ChainId::bitcoin(&hash, None).as_str(),
             "bip122:000000000019d6689c085ae165831e93"
@@ -259,6 +275,10 @@ mod tests {
         let ethereum = ChainId::evm(1, None);
         assert_eq!(ethereum.as_str(), "eip155:1");
         assert!(ethereum.is_evm());
+        let hash = Txid([0xab; 32]);
+        assert_eq!(ethereum.print(hash), format!("0x{}", "ab".repeat(32)));
+        let bitcoin = ChainId::from_stored("bip122:00".to_owned());
+        assert_eq!(bitcoin.print(hash), "ab".repeat(32));
         assert_eq!(ethereum.evm_coin(60), "eip155:1/slip44:60");
         let dev = ChainId::evm(31_337, Some("shop"));
         assert_eq!(dev.as_str(), "eip155:31337@shop");

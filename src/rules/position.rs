@@ -50,6 +50,26 @@ impl Position {
     }
 }
 
+/// An outpoint number of an EVM chain in words: `native`, `log 3`, `inner call 0`, and behind a comma which
+/// execution it is, where it is not the first.
+pub fn words(number: u64) -> String {
+    match Position::of_number(number) {
+        Some((position, 0)) => position.to_string(),
+        Some((position, execution)) => format!("{position}, execution {execution}"),
+        None => format!("position {number}"),
+    }
+}
+
+impl std::fmt::Display for Position {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Position::Native => f.write_str("native"),
+            Position::Log(log) => write!(f, "log {log}"),
+            Position::Inner(call) => write!(f, "inner call {call}"),
+        }
+    }
+}
+
 /// The outpoint number of a place (an outpoint number of execution 0) in another execution. `None` past the
 /// most that are told apart.
 pub fn executed(place: u64, execution: u64) -> Option<u64> {
@@ -83,6 +103,20 @@ mod tests {
         assert_eq!(Position::of_number(1 << 39), None);
         assert_eq!(executed(8, 2), Position::Log(7).number(2));
         assert_eq!((executed(1 << 40, 0), executed(8, EXECUTIONS_MAX)), (None, None));
+    }
+
+    #[test]
+    fn numbers_are_told_in_words() {
+        for (number, expected) in [
+            (0, "native"),
+            (4, "log 3"),
+            (1 << 32, "inner call 0"),
+            (1 << 40, "native, execution 1"),
+            ((2 << 40) + 8, "log 7, execution 2"),
+            (1 << 39, "position 549755813888"),
+        ] {
+            assert_eq!(words(number), expected);
+        }
     }
 
     proptest! {

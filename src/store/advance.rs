@@ -305,12 +305,14 @@ impl WriteTx<'_> {
         made: Vec<Made>,
         terms: &Terms,
     ) -> Result<(), StoreError> {
+        let Some(first) = made.first() else {
+            return Ok(());
+        };
+        let (chain, _) = self.chain_identity(first.deposit.chain)?;
         let sums = self.sums(held.height, &made)?;
-        let cause = Cause::block(
-            held.height,
-            held.header.hash,
-            format!("in block {} at height {}", held.header.hash, held.height),
-        );
+        let (height, hash) = (held.height, held.header.hash);
+        let words = format!("in block {} at height {height}", chain.print(hash));
+        let cause = Cause::block(height, hash, words);
         for Made { mut deposit, hold } in made {
             let sum = sums
                 .get(&(deposit.merchant_key, deposit.asset_key))
@@ -377,15 +379,16 @@ impl WriteTx<'_> {
                 continue;
             }
             let replaced_by = self.replaced_by(*tx)?;
+            let lost_hash = at.id.print(lost.header.hash);
             let (fact, words) = match replaced_by {
                 Some(by) => (
                     Fact::BlockLeftReplaced,
-                    format!("block {} left the chain; {by} took its place", lost.header.hash),
+                    format!(
+                        "block {lost_hash} left the chain; {} took its place",
+                        at.id.print(by)
+                    ),
                 ),
-                None => (
-                    Fact::BlockLeft,
-                    format!("block {} left the best chain", lost.header.hash),
-                ),
+                None => (Fact::BlockLeft, format!("block {lost_hash} left the best chain")),
             };
             let cause = Cause {
                 fork: reorg.fork,

@@ -22,6 +22,27 @@ pub struct NewAsset {
     pub from: Option<u64>,
 }
 
+/// The database's own number of an asset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AssetKey(pub(super) i64);
+
+/// An asset as the database knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownAsset {
+    /// Its key in this database.
+    pub key: AssetKey,
+    /// Its chain.
+    pub chain: ChainKey,
+    /// CAIP-19 id.
+    pub caip: String,
+    /// The token's contract; `None` = the chain's own coin.
+    pub contract: Option<[u8; 20]>,
+    /// Its symbol, for people only.
+    pub symbol: String,
+    /// Its decimals.
+    pub decimals: u8,
+}
+
 impl NewAsset {
     /// Bitcoin's coin.
     pub fn bitcoin(chain: &ChainId, symbol: impl Into<String>) -> NewAsset {
@@ -36,6 +57,24 @@ impl NewAsset {
 }
 
 impl ReadTx<'_> {
+    /// Everything that any chain could ever be paid in.
+    pub fn assets(&self) -> Result<Vec<KnownAsset>, StoreError> {
+        let mut statement = self
+            .conn()
+            .prepare_cached("SELECT id, chain, caip, contract, symbol, decimals FROM assets ORDER BY id")?;
+        let rows = statement.query_map([], |row| {
+            Ok(KnownAsset {
+                key: AssetKey(row.get(0)?),
+                chain: ChainKey(row.get(1)?),
+                caip: row.get(2)?,
+                contract: row.get(3)?,
+                symbol: row.get(4)?,
+                decimals: row.get(5)?,
+            })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
     /// Does the config of the last start list this token?
     pub fn is_listed(&self, chain: ChainKey, contract: &[u8; 20]) -> Result<bool, StoreError> {
         let found = one::<i64>(

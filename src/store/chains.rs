@@ -110,6 +110,14 @@ impl ReadTx<'_> {
         })
     }
 
+    /// The chain of a stored transaction.
+    pub(super) fn chain_of_tx(&self, tx: i64) -> Result<ChainId, StoreError> {
+        let mut statement = self
+            .conn()
+            .prepare_cached("SELECT c.caip FROM txs t JOIN chains c ON c.id = t.chain WHERE t.id = ?1")?;
+        Ok(ChainId::from_stored(statement.query_row([tx], |row| row.get(0))?))
+    }
+
     /// Every chain that was ever followed.
     pub fn chains(&self) -> Result<Vec<ChainRow>, StoreError> {
         let sql = format!("SELECT {CHAIN_COLUMNS} FROM chains ORDER BY id");

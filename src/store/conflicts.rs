@@ -36,7 +36,12 @@ impl WriteTx<'_> {
         if !self.mark_replaced(loser, by)? || is_left {
             return Ok(());
         }
-        let words = format!("{by} spends an input of it or of an ancestor");
+        let chain = self.chain_of_tx(loser)?;
+        let what = match chain.is_evm() {
+            true => "has the same sender and nonce",
+            false => "spends an input of it or of an ancestor",
+        };
+        let words = format!("{} {what}", chain.print(by));
         let cause = match held {
             Some(held) => Cause::block(held.height, held.header.hash, words),
             None => Cause::other(words),

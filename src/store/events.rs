@@ -284,7 +284,7 @@ impl WriteTx<'_> {
         Ok(Snapshot {
             id: &deposit.id,
             chain: chain.as_str().to_owned(),
-            txid: deposit.outpoint.txid.to_string(),
+            txid: chain.print(deposit.outpoint.txid),
             vout: deposit.outpoint.vout,
             address: address::print_on(&chain, genesis.as_ref(), &deposit.script),
             sender: deposit
@@ -304,12 +304,12 @@ impl WriteTx<'_> {
             origin: &deposit.origin,
             state: deposit.state.map_or("", State::word),
             block_height: deposit.height,
-            block_hash: block_hash.map(|hash| hash.to_string()),
+            block_hash: block_hash.map(|hash| chain.print(hash)),
             confirmations_required: deposit.needs.and_then(Requirement::confirmations),
             finality_required: deposit.needs.and_then(Requirement::tag),
             due_height: deposit.due_height,
             held: deposit.held_reason.as_deref(),
-            replaced_by: deposit.replaced_by.map(|txid| txid.to_string()),
+            replaced_by: deposit.replaced_by.map(|txid| chain.print(txid)),
             first_seen_at: rfc3339(deposit.first_seen_at),
         })
     }

@@ -59,7 +59,7 @@ impl WriteTx<'_> {
         held: &HeldHeader,
         reorg: &Reorg,
     ) -> Result<(), StoreError> {
-        let cause = self.rerun_cause(tx, held, reorg, "shows other content at its position");
+        let cause = self.rerun_cause(tx, held, reorg, "shows other content at its position")?;
         for mut deposit in self.deposits_of_tx(tx)? {
             let is_here = made.iter().any(|made| made.deposit.output == deposit.output);
             // What the config does not list any more is not looked for.
@@ -78,7 +78,7 @@ impl WriteTx<'_> {
 
     /// A stored transaction is in a block, and failed there: it paid nobody.
     pub(super) fn fail_tx(&mut self, tx: i64, held: &HeldHeader, reorg: &Reorg) -> Result<(), StoreError> {
-        let cause = self.rerun_cause(tx, held, reorg, "holds it with a status other than 1");
+        let cause = self.rerun_cause(tx, held, reorg, "holds it with a status other than 1")?;
         let place = Place::failed(held.height);
         for mut deposit in self.deposits_of_tx(tx)? {
             self.move_deposit(&mut deposit, Fact::Reverted, Some(place), &cause)?;
@@ -88,21 +88,26 @@ impl WriteTx<'_> {
 
     /// Of a transaction whose block was disconnected in this step the cause is that block; else the one that
     /// shows it now.
-    fn rerun_cause(&self, tx: i64, held: &HeldHeader, reorg: &Reorg, what: &str) -> Cause {
+    fn rerun_cause(
+        &self,
+        tx: i64,
+        held: &HeldHeader,
+        reorg: &Reorg,
+        what: &str,
+    ) -> Result<Cause, StoreError> {
+        let chain = self.chain_of_tx(tx)?;
         let (height, hash) = (held.height, held.header.hash);
-        match reorg.left.get(&tx) {
-            Some(lost) => Cause {
-                fork: reorg.fork,
-                ..Cause::block(
-                    lost.height,
-                    lost.header.hash,
-                    format!(
-                        "block {} left the chain; block {hash} at height {height} {what}",
-                        lost.header.hash
-                    ),
-                )
-            },
-            None => Cause::block(height, hash, format!("block {hash} at height {height} {what}")),
-        }
+        let words = format!("block {} at height {height} {what}", chain.print(hash));
+        Ok(match reorg.left.get(&tx) {
+            Some(lost) => {
+                let left = chain.print(lost.header.hash);
+                let words = format!("block {left} left the chain; {words}");
+                Cause {
+                    fork: reorg.fork,
+                    ..Cause::block(lost.height, lost.header.hash, words)
+                }
+            }
+            None => Cause::block(height, hash, words),
+        })
     }
 }

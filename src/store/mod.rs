@@ -53,7 +53,7 @@ mod txs;
 
 pub use addresses::{AddressAdded, AddressConflict, AddressKind, NewAddress};
 pub use advance::{Advance, Advanced, Terms};
-pub use assets::NewAsset;
+pub use assets::{AssetKey, KnownAsset, NewAsset};
 pub use backup::{BackupMade, BackupProgress, Existing};
 pub use chains::{ChainKey, ChainRow, NewChain};
 pub use checks::{LedgerSnapshot, Violation};

@@ -8,7 +8,7 @@
 //! T3 spends a coin of ours and one of others, so that its deposit is held; T6 is in the mempool.
 
 use creditd::address::{self, Network};
-use creditd::config::Config;
+use creditd::config::{ChainConfig, Config};
 use creditd::daemon;
 use creditd::rules::chain_state::ChainState;
 use creditd::rules::policy::{Policy, Requirement, Tier};
@@ -101,7 +101,7 @@ impl Sample {
 
     fn open(&mut self) {
         let config = Config::load(Some(&self.files.config_file())).unwrap();
-        let chain = daemon::new_chain(&config.bitcoin[0]);
+        let chain = daemon::new_chain(ChainConfig::Bitcoin(&config.bitcoin[0]));
         let mut database = Database::open(&config.database, OpenMode::Daemon).unwrap();
         let tip = self.tip;
         let key = database

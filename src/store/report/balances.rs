@@ -1,6 +1,7 @@
 //! What each merchant has been credited. Summed in Rust with checked additions: SQL would sum decimal text as
 //! floats.
 
+use super::super::assets::AssetKey;
 use super::super::chains::ChainKey;
 use super::super::codec::uint;
 use super::super::{ReadTx, StoreError};
@@ -16,6 +17,8 @@ pub struct Balance {
     pub merchant: String,
     /// The chain.
     pub chain: ChainKey,
+    /// The asset.
+    pub asset_key: AssetKey,
     /// CAIP-19 id of the asset.
     pub asset: String,
     /// The asset's symbol.
@@ -115,6 +118,7 @@ impl ReadTx<'_> {
             Ok(Balance {
                 merchant: row.get(0)?,
                 chain: ChainKey(row.get(1)?),
+                asset_key: AssetKey(asset),
                 asset: row.get(2)?,
                 symbol: row.get(3)?,
                 decimals: row.get(4)?,

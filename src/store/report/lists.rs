@@ -2,6 +2,7 @@
 //! pages neither skip nor repeat rows that come in between.
 
 use super::super::addresses::AddressKind;
+use super::super::assets::AssetKey;
 use super::super::chains::{ChainKey, one};
 use super::super::codec::uint;
 use super::super::deposits::Deposit;
@@ -26,6 +27,8 @@ pub struct Filter {
     pub merchant: Option<String>,
     /// Only this chain.
     pub chain: Option<ChainKey>,
+    /// Only payments of one of these assets; `None` = of any.
+    pub assets: Option<Vec<AssetKey>>,
     /// Only deposits in this state.
     pub state: Option<State>,
     /// Only held deposits.
@@ -216,6 +219,13 @@ impl ReadTx<'_> {
             // over those of other chains on the way.
             query.sql.push_str(&format!(" AND +{table}.chain = ?"));
             query.values.push(Value::from(chain.0));
+        }
+        if let Some(assets) = &filter.assets {
+            // Numbers of our own: nothing that was typed gets here.
+            let keys: Vec<String> = assets.iter().map(|asset| asset.0.to_string()).collect();
+            query
+                .sql
+                .push_str(&format!(" AND {table}.asset IN ({})", keys.join(", ")));
         }
         query.of_addresses(table, filter);
         query.of_transaction(table, filter);
