@@ -25,7 +25,7 @@ macro_rules! hash32 {
 
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+                f.write_str(&hex(&self.0))
             }
         }
 
@@ -45,6 +45,20 @@ hash32! {
 hash32! {
     /// A block hash in display byte order.
     BlockHash
+}
+
+/// Hex digits, small letters. Every event prints half a dozen hashes, and to format byte by byte takes longer
+/// than to make the hash.
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: [char; 16] = [
+        '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f',
+    ];
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.push(DIGITS[usize::from(byte >> 4)]);
+        text.push(DIGITS[usize::from(byte & 15)]);
+    }
+    text
 }
 
 pub(crate) fn parse_hex32(text: &str) -> Option<[u8; 32]> {
@@ -125,11 +139,7 @@ impl ChainId {
 
     /// CAIP-19 id of an ERC-20 token, by its contract in lower case.
     pub fn erc20(&self, contract: &[u8; 20]) -> String {
-        let mut text = format!("{}/erc20:0x", self.caip2());
-        for byte in contract {
-            let _ = write!(text, "{byte:02x}");
-        }
-        text
+        format!("{}/erc20:0x{}", self.caip2(), hex(contract))
     }
 }
 
@@ -232,11 +242,7 @@ fn derive(prefix: &str, parts: &[&[u8]]) -> String {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
-    let mut id = prefix.to_owned();
-    for byte in hash.finalize().iter().take(20) {
-        let _ = write!(id, "{byte:02x}");
-    }
-    id
+    format!("{prefix}{}", hex(&hash.finalize()[..20]))
 }
 
 #[cfg(test)]

@@ -8,6 +8,9 @@ use sha2::block_api::compress256;
 /// How many messages take turns.
 const LANES: usize = 16;
 
+/// What SHA-256 takes in at a time.
+const BLOCK: usize = 64;
+
 /// The first state of SHA-256 (FIPS 180-4, 5.3.3).
 const START: [u32; 8] = [
     0x6a09_e667,
@@ -22,9 +25,9 @@ const START: [u32; 8] = [
 
 /// Hashes messages in the order in which they are added.
 pub(super) struct DoubleHasher {
-    /// The padded messages that wait, a block after the other.
-    blocks: Vec<[u8; 64]>,
-    /// Where in `blocks` each of them begins.
+    /// The padded messages that wait, one after the other: whole blocks.
+    waiting: Vec<u8>,
+    /// At which block each of them begins.
     begins: Vec<usize>,
     done: Vec<[u8; 32]>,
 }
@@ -33,7 +36,7 @@ impl DoubleHasher {
     /// Expects so many messages.
     pub(super) fn with_room(count: usize) -> DoubleHasher {
         DoubleHasher {
-            blocks: Vec::new(),
+            waiting: Vec::new(),
             begins: Vec::with_capacity(LANES),
             done: Vec::with_capacity(count),
         }
@@ -41,38 +44,20 @@ impl DoubleHasher {
 
     /// Adds a message that is given in parts.
     pub(super) fn add(&mut self, parts: &[&[u8]]) {
-        self.begins.push(self.blocks.len());
-        let mut block = [0; 64];
-        let (mut filled, mut bytes) = (0, 0_u64);
+        let begin = self.waiting.len();
+        self.begins.push(begin / BLOCK);
         for part in parts {
-            bytes += part.len() as u64;
-            let mut rest = *part;
-            while !rest.is_empty() {
-                let (taken, left) = rest.split_at(rest.len().min(64 - filled));
-                block[filled..filled + taken.len()].copy_from_slice(taken);
-                (filled, rest) = (filled + taken.len(), left);
-                if filled == 64 {
-                    self.blocks.push(block);
-                    filled = 0;
-                }
-            }
+            self.waiting.extend_from_slice(part);
         }
-        self.pad(block, filled, bytes);
+        // One bit, zeros, and the number of bits at the very end of a block.
+        let bits = 8 * (self.waiting.len() - begin) as u64;
+        self.waiting.push(0x80);
+        let end = (self.waiting.len() + 8).next_multiple_of(BLOCK);
+        self.waiting.resize(end - 8, 0);
+        self.waiting.extend_from_slice(&bits.to_be_bytes());
         if self.begins.len() == LANES {
             self.work();
         }
-    }
-
-    /// One bit, zeros, and the number of bits at the very end of a block.
-    fn pad(&mut self, mut block: [u8; 64], filled: usize, bytes: u64) {
-        block[filled] = 0x80;
-        block[filled + 1..].fill(0);
-        if filled + 1 > 56 {
-            self.blocks.push(block);
-            block = [0; 64];
-        }
-        block[56..].copy_from_slice(&(bytes * 8).to_be_bytes());
-        self.blocks.push(block);
     }
 
     /// All hashes.
@@ -84,13 +69,12 @@ impl DoubleHasher {
     fn work(&mut self) {
         let mut states = [START; LANES];
         let count = self.begins.len();
-        let ends = self.begins.iter().skip(1).copied().chain([self.blocks.len()]);
-        let messages: Vec<&[[u8; 64]]> = self
-            .begins
-            .iter()
-            .zip(ends)
-            .map(|(begin, end)| &self.blocks[*begin..end])
-            .collect();
+        let (blocks, _) = self.waiting.as_chunks::<BLOCK>();
+        let ends = self.begins.iter().skip(1).copied().chain([blocks.len()]);
+        let mut messages: [&[[u8; BLOCK]]; LANES] = [&[]; LANES];
+        for ((message, begin), end) in messages.iter_mut().zip(&self.begins).zip(ends) {
+            *message = &blocks[*begin..end];
+        }
         let longest = messages.iter().map(|message| message.len()).max().unwrap_or(0);
         for turn in 0..longest {
             for (state, message) in states.iter_mut().zip(&messages) {
@@ -101,7 +85,7 @@ impl DoubleHasher {
         }
         let mut seconds = [START; LANES];
         for (second, first) in seconds.iter_mut().zip(&states).take(count) {
-            let mut block = [0; 64];
+            let mut block = [0; BLOCK];
             block[..32].copy_from_slice(&bytes_of(first));
             block[32] = 0x80;
             block[56..].copy_from_slice(&256_u64.to_be_bytes());
@@ -109,7 +93,7 @@ impl DoubleHasher {
         }
         self.done.extend(seconds.iter().take(count).map(bytes_of));
         self.begins.clear();
-        self.blocks.clear();
+        self.waiting.clear();
     }
 }
 
