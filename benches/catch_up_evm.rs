@@ -1,5 +1,5 @@
-//! Catch-up through a real EVM node: blocks per second of creditd, against the least that asks the same of the
-//! same node. `cargo bench --bench catch_up_evm`; see docs/speed.md.
+//! Catch-up through a real EVM node: blocks per second of creditd, against the least that asks the same of
+//! the same node. `cargo bench --bench catch_up_evm`; see docs/speed.md.
 
 #![allow(
     clippy::unwrap_used,
@@ -109,8 +109,8 @@ fn main() {
         );
     }
     table.print(&format!(
-        "catch-up on an EVM chain: {BLOCKS} blocks of {TRANSFERS} token transfers, {PAID} of them ours, best of \
-         {ROUNDS}"
+        "catch-up on an EVM chain: {BLOCKS} blocks of {TRANSFERS} token transfers, {PAID} of them ours, best \
+         of {ROUNDS}"
     ));
 }
 
