@@ -120,6 +120,23 @@ pub trait ChainSource: Send + Sync + 'static {
         count: usize,
     ) -> impl Future<Output = Result<Vec<BlockHash>, SourceError>> + Send;
 
+    /// The headers of the active chain from `height` on, in order, at most `count`; shorter at the tip. They
+    /// need not be linked: the node may go to another branch between two answers.
+    fn headers(
+        &self,
+        height: u64,
+        count: usize,
+    ) -> impl Future<Output = Result<Vec<HeldHeader>, SourceError>> + Send {
+        async move {
+            let mut headers = Vec::with_capacity(count.min(1 << 16));
+            for hash in self.hashes(height, count).await? {
+                let info = self.header(hash).await?;
+                headers.push(info.ok_or(SourceError::UnknownBlock(hash))?.held);
+            }
+            Ok(headers)
+        }
+    }
+
     /// One block by hash, as the node sent it. Several may be asked for at a time, so that the node works
     /// while we filter.
     fn fetch(&self, hash: BlockHash) -> impl Future<Output = Result<Self::Raw, SourceError>> + Send;

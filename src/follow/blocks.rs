@@ -15,7 +15,7 @@ const BATCH_BLOCKS: usize = 64;
 const BATCH_MS: i64 = 100;
 /// So many blocks are under way from the node, or here and not yet filtered: enough that neither side waits
 /// for the other where one block takes longer than the next.
-pub(super) const FETCHES: usize = 6;
+const FETCHES: usize = 6;
 /// How many hashes of the node's chain are asked for at once.
 const HASHES: usize = 512;
 /// The reorg transaction connects at most this many blocks more than the window can disconnect.

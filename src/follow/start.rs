@@ -1,16 +1,13 @@
 //! The first start of a chain: where its cursor is set, and which headers are held below it.
 
-use super::blocks::FETCHES;
 use super::{Follower, Start, Trouble};
 use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::rules::chain_state::ChainState;
-use crate::rules::{BlockHash, HeldHeader, TaggedBlock};
+use crate::rules::{HeldHeader, TaggedBlock};
 use crate::store::ChainRow;
-use futures_util::stream::{self, StreamExt as _};
-use std::pin::pin;
 
 /// At the start the last final block is looked for at most so far below: some hours of the fastest chains.
-const UNFINAL_MAX: u64 = 50_000;
+const UNFINAL_MAX: u64 = 10_000;
 
 impl<S: ChainSource> Follower<S> {
     /// The chain with its cursor; sets the cursor where there is none yet, and says `None` then.
@@ -58,29 +55,21 @@ impl<S: ChainSource> Follower<S> {
         let last = finalized.map(|last| last.height.max(height.saturating_sub(UNFINAL_MAX)));
         let lowest = self.window_from(height, last);
         let wanted = usize::try_from(height - lowest + 1).unwrap_or(usize::MAX);
-        let hashes: Vec<BlockHash> = self.source.hashes(lowest, wanted).await?;
-        if hashes.len() < wanted {
+        let told = self.source.headers(lowest, wanted).await?;
+        if told.len() < wanted {
             return Ok(Vec::new());
         }
         let mut headers: Vec<HeldHeader> = Vec::with_capacity(wanted);
-        let asked = hashes
-            .into_iter()
-            .map(async |hash| (hash, self.source.header(hash).await));
-        let mut answers = pin!(stream::iter(asked).buffered(FETCHES));
-        for height in lowest.. {
-            let Some((hash, info)) = answers.next().await else {
-                break;
-            };
-            let info = info?.ok_or(SourceError::UnknownBlock(hash))?;
+        for (height, held) in (lowest..).zip(told) {
             if headers
                 .last()
-                .is_some_and(|below| below.header.hash != info.held.header.parent)
+                .is_some_and(|below| below.header.hash != held.header.parent)
             {
                 // The node went to another branch between two answers.
-                return Err(Trouble::Source(SourceError::UnknownBlock(hash)));
+                return Err(Trouble::Source(SourceError::UnknownBlock(held.header.hash)));
             }
-            check_place(&info.held, height, headers.last())?;
-            headers.push(info.held);
+            check_place(&held, height, headers.last())?;
+            headers.push(held);
         }
         Ok(headers)
     }

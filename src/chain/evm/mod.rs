@@ -150,7 +150,12 @@ impl<D: Dial> ChainSource for EvmSource<D> {
     }
 
     async fn hashes(&self, height: u64, count: usize) -> Result<Vec<BlockHash>, SourceError> {
-        self.blame(self.hashes_from(height, count).await)
+        let headers = self.blame(self.headers_from(height, count).await)?;
+        Ok(headers.iter().map(|held| held.header.hash).collect())
+    }
+
+    async fn headers(&self, height: u64, count: usize) -> Result<Vec<HeldHeader>, SourceError> {
+        self.blame(self.headers_from(height, count).await)
     }
 
     async fn fetch(&self, hash: BlockHash) -> Result<RawBlock, SourceError> {

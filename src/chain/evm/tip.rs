@@ -106,29 +106,31 @@ impl<D: Dial> EvmSource<D> {
         Ok(Some(HeaderInfo { held, is_active }))
     }
 
-    pub(super) async fn hashes_from(&self, height: u64, count: usize) -> Result<Vec<BlockHash>, SourceError> {
+    pub(super) async fn headers_from(
+        &self,
+        height: u64,
+        count: usize,
+    ) -> Result<Vec<HeldHeader>, SourceError> {
         let head = locked(&self.tip).as_ref().map_or(height, |seen| seen.tip.height);
         let there = usize::try_from((head + 1).saturating_sub(height)).unwrap_or(usize::MAX);
         let questions: Vec<Question> = (height..).take(count.min(there)).map(at_height).collect();
         let doing = format!("ask for the blocks from height {height} on");
         let answers = self.ask(&doing, &questions).await?;
-        let mut hashes = Vec::with_capacity(answers.len());
+        let mut headers = Vec::with_capacity(answers.len());
         for (height, answer) in (height..).zip(answers) {
             let found: Option<BlockFields> = decode(Some(answer), &doing)?;
             let Some(fields) = found else {
                 break;
             };
-            let hash = held(&fields, &doing)?.header.hash;
-            if fields.number.get() != Some(&height) {
-                return Err(odd_answer(
-                    doing,
-                    &format!("the block at height {height} has another"),
-                ));
+            let held = held(&fields, &doing)?;
+            if held.height != height {
+                let why = format!("the block at height {height} has another");
+                return Err(odd_answer(doing, &why));
             }
-            hashes.push(hash);
-            self.headers.keep(hash, fields);
+            headers.push(held);
+            self.headers.keep(held.header.hash, fields);
         }
-        Ok(hashes)
+        Ok(headers)
     }
 }
 
