@@ -225,9 +225,11 @@ pub fn step(from: Option<State>, is_held: bool, fact: Fact) -> Result<Option<Ste
         (Fact::Reverted, Some(Failed)) => quietly(Failed),
         (Fact::Reverted, None) => Ok(None),
 
-        (Fact::ContentChanged, Some(Confirming | Failed | Replaced)) => go(Orphaned, Announce::Orphaned),
+        (Fact::ContentChanged, Some(Confirming | Failed | Replaced | Seen | Evicted)) => {
+            go(Orphaned, Announce::Orphaned)
+        }
         (Fact::ContentChanged, Some(Credited)) => go(Orphaned, Announce::Reversal),
-        (Fact::ContentChanged, None | Some(Seen | Evicted | Orphaned)) => illegal,
+        (Fact::ContentChanged, None | Some(Orphaned)) => illegal,
 
         (Fact::HoldSet, Some(Credited)) => go(Confirming, Announce::Reversal),
         (Fact::HoldSet, Some(from)) if !is_held => go(from, Announce::Held),
@@ -288,7 +290,9 @@ mod tests {
         ),
         (
             Fact::ContentChanged,
-            ["x", "x", "orphaned", "orphaned", "x", "orphaned", "x", "orphaned"],
+            [
+                "x", "orphaned", "orphaned", "orphaned", "orphaned", "orphaned", "x", "orphaned",
+            ],
         ),
         (
             Fact::HoldSet,

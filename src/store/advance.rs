@@ -7,7 +7,7 @@ use super::codec::int;
 use super::deposits::{Cause, Fork};
 use super::due::place;
 use super::matching::Context;
-use super::txs::{Made, remember};
+use super::txs::{Made, Met, remember};
 use super::{StoreError, WriteTx};
 use crate::index;
 use crate::rules::policy::Policy;
@@ -250,7 +250,7 @@ impl WriteTx<'_> {
         };
         let mut made = Vec::new();
         if !matched.is_empty() && !candidate.is_failed {
-            let recorded = self.record_tx(at, candidate, &matched)?;
+            let recorded = self.record_tx(at, candidate, &matched, Met::Anew)?;
             self.include_tx(at.chain, recorded.tx, held.height)?;
             if !recorded.is_new {
                 self.take_off_lists(recorded.tx)?;
@@ -268,7 +268,7 @@ impl WriteTx<'_> {
             if candidate.is_failed {
                 self.fail_tx(tx, held, reorg)?;
             } else {
-                self.leave_executions(at, tx, &made, held, reorg)?;
+                made.extend(self.leave_executions(at, tx, &made, held, reorg)?);
             }
         }
         self.note_spends(at.chain, candidate, Some(held.height))?;
@@ -352,7 +352,7 @@ impl WriteTx<'_> {
             "SELECT d.output, d.merchant, d.asset, o.amount FROM deposits d \
              JOIN outputs o ON o.id = d.output \
              JOIN inclusions i ON i.chain = d.chain AND i.height = d.height AND i.tx = o.tx \
-             WHERE d.chain = ?1 AND d.height = ?2",
+             WHERE d.chain = ?1 AND d.height = ?2 AND d.state <> 'failed'",
         )?;
         let mut rows = statement.query(params![chain.0, int(height)?])?;
         while let Some(row) = rows.next()? {

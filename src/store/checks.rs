@@ -52,7 +52,7 @@ const QUERIES: &[(Invariant, &str)] = &[
     ),
     (
         // Of the contents that a position of an EVM transaction ever had, one counts at most.
-        Invariant::I1OneCredit,
+        Invariant::I5Alternates,
         "SELECT lower(hex(t.txid)) || ':' || (o.vout & 1099511627775), count(*) || ' credited executions' \
          FROM deposits d JOIN outputs o ON o.id = d.output JOIN txs t ON t.id = o.tx \
          WHERE d.state = 'credited' GROUP BY o.tx, o.vout & 1099511627775 HAVING count(*) > 1",
@@ -178,8 +178,19 @@ const QUERIES: &[(Invariant, &str)] = &[
         Invariant::I8AllowedEdges,
         "SELECT d.dep_id, 'it is ' || d.state || ' at height ' || coalesce(d.height, 'none') \
          || ', its transaction at ' || coalesce(max(i.height), 'none') \
-         FROM deposits d JOIN outputs o ON o.id = d.output LEFT JOIN inclusions i ON i.tx = o.tx \
-         WHERE d.state <> 'failed' GROUP BY d.output HAVING d.height IS NOT max(i.height)",
+         FROM deposits d JOIN outputs o ON o.id = d.output JOIN txs t ON t.id = o.tx \
+         LEFT JOIN inclusions i ON i.tx = o.tx GROUP BY d.output HAVING d.height IS NOT max(i.height) \
+         AND NOT (d.state = 'orphaned' AND t.sender IS NOT NULL)",
+    ),
+    (
+        // What an EVM transaction paid in another run is told anew, and an operator has to look.
+        Invariant::I5Alternates,
+        "SELECT d.dep_id, 'not held, where an earlier content of its position was credited' FROM deposits d \
+         JOIN outputs o ON o.id = d.output WHERE d.state = 'confirming' AND d.held_reason IS NULL \
+         AND o.vout >= 1099511627776 AND NOT EXISTS (SELECT 1 FROM credits WHERE output = d.output) \
+         AND NOT EXISTS (SELECT 1 FROM audit WHERE output = d.output AND action = 'release') \
+         AND EXISTS (SELECT 1 FROM outputs e JOIN credits c ON c.output = e.id WHERE e.tx = o.tx \
+                     AND e.vout < o.vout AND e.vout & 1099511627775 = o.vout & 1099511627775)",
     ),
     (
         Invariant::I8AllowedEdges,

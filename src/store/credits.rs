@@ -76,6 +76,9 @@ impl WriteTx<'_> {
             deposit.held_reason.is_none() && !deposit.amount.is_zero(),
             "nothing held or empty is credited"
         );
+        if deposit.sender.is_some() {
+            self.check_alone(deposit)?;
+        }
         let (height, needs, due_height) = placed(deposit)?;
         let block = self.held(deposit.chain, height)?;
         // Below the window not every header is kept; a late credit (released hold, edited policy) names the

@@ -67,7 +67,7 @@ impl WriteTx<'_> {
         terms: &Terms,
     ) -> Result<u64, StoreError> {
         let deposits = self.deposits_where(
-            "WHERE d.chain = ?1 AND d.height = ?2 ORDER BY d.output",
+            "WHERE d.chain = ?1 AND d.height = ?2 AND d.state <> 'failed' ORDER BY d.output",
             params![chain.0, int(height)?],
         )?;
         let made: Vec<Made> = deposits

@@ -4,7 +4,7 @@ use super::chains::{ChainKey, one};
 use super::codec::int;
 use super::deposits::asset;
 use super::{StoreError, WriteTx};
-use crate::rules::{Asset, CandidateOutput, CandidateTx, ChainId, Script, Txid};
+use crate::rules::{Asset, CandidateOutput, CandidateTx, ChainId, Script};
 use rusqlite::{OptionalExtension, params};
 use std::collections::BTreeMap;
 
@@ -104,7 +104,7 @@ impl WriteTx<'_> {
             };
             let counts = |from: Option<i64>| from.is_some_and(|from| from <= height);
             if (counts(address.from) && counts(asset.from))
-                || self.is_met(at.chain, &candidate.txid, output.vout)?
+                || self.is_met(at.chain, candidate, output.vout, (address.id, asset.id))?
             {
                 hits.push(Matched { output, address });
             }
@@ -132,14 +132,29 @@ impl WriteTx<'_> {
         Ok(row.optional()?)
     }
 
-    /// Is there an output of this place, in whichever execution?
-    fn is_met(&self, chain: ChainKey, txid: &Txid, place: u64) -> Result<bool, StoreError> {
-        let found = one::<i64>(
-            self.conn(),
-            "SELECT 1 FROM txs t JOIN outputs o ON o.tx = t.id \
-             WHERE t.chain = ?1 AND t.txid = ?2 AND o.vout & 1099511627775 = ?3 LIMIT 1",
-            params![chain.0, txid, int(place)?],
-        )?;
+    /// Is this output known? Of an EVM transaction: one of the same asset to the same address, for a run may
+    /// show it elsewhere than the one before.
+    fn is_met(
+        &self,
+        chain: ChainKey,
+        candidate: &CandidateTx,
+        vout: u64,
+        (address, asset): (i64, i64),
+    ) -> Result<bool, StoreError> {
+        let found = match candidate.sender {
+            None => one::<i64>(
+                self.conn(),
+                "SELECT 1 FROM txs t JOIN outputs o ON o.tx = t.id \
+                 WHERE t.chain = ?1 AND t.txid = ?2 AND o.vout = ?3",
+                params![chain.0, candidate.txid, int(vout)?],
+            )?,
+            Some(_) => one::<i64>(
+                self.conn(),
+                "SELECT 1 FROM txs t JOIN outputs o ON o.tx = t.id \
+                 WHERE t.chain = ?1 AND t.txid = ?2 AND o.address = ?3 AND o.asset = ?4 LIMIT 1",
+                params![chain.0, candidate.txid, address, asset],
+            )?,
+        };
         Ok(found.is_some())
     }
 }

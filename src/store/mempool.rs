@@ -8,7 +8,7 @@ use super::advance::Terms;
 use super::chains::ChainKey;
 use super::deposits::Cause;
 use super::matching::Context;
-use super::txs::{Made, remember};
+use super::txs::{Made, Met, remember};
 use super::{StoreError, WriteTx};
 use crate::rules::state::Fact;
 use crate::rules::{CandidateTx, MempoolList, Outpoint, Txid};
@@ -129,6 +129,7 @@ impl WriteTx<'_> {
                 false => Ok(()),
             };
         }
+        let mut came_back = None;
         if let Some(tx) = self.find_tx(chain, &candidate.txid)? {
             if self.is_included(tx)? {
                 // A list at our tip that holds what our chain holds contradicts itself.
@@ -141,11 +142,12 @@ impl WriteTx<'_> {
                     return Ok(());
                 }
                 self.end_replacement(tx)?;
+                came_back = Some(tx);
             }
         }
         let matched = self.matched(&applying.at, candidate, applying.next_height)?;
         if !matched.is_empty() {
-            let recorded = self.record_tx(&applying.at, candidate, &matched)?;
+            let recorded = self.record_tx(&applying.at, candidate, &matched, Met::Anew)?;
             self.conn()
                 .prepare_cached("UPDATE txs SET is_listed = 1, absent_since = NULL WHERE id = ?1")?
                 .execute([recorded.tx])?;
@@ -159,6 +161,9 @@ impl WriteTx<'_> {
                     self.hold_deposit(&mut deposit, reason, &cause)?;
                 }
             }
+        }
+        if let Some(tx) = came_back {
+            self.leave_replaced(tx)?;
         }
         self.note_spends(chain, candidate, None)?;
         self.replace_unlisted(applying, candidate)

@@ -1,13 +1,13 @@
 //! Applying what a rescan has staged, once a header that we hold proves that it is linked to our chain:
 //! lowest first, because a spend is known by the output before it, and some blocks in each transaction.
 
-use super::advance::Terms;
+use super::advance::{Reorg, Terms};
 use super::chains::{ChainKey, one};
 use super::codec::{int, uint};
 use super::deposits::Cause;
 use super::matching::Context;
 use super::staged;
-use super::txs::Made;
+use super::txs::{Made, Met};
 use super::{StoreError, WriteTx};
 use crate::rules::{CandidateTx, HeldHeader, Work};
 use rusqlite::params;
@@ -177,7 +177,8 @@ impl WriteTx<'_> {
             let matched = self.matched(at, candidate, held.height)?;
             if !matched.is_empty() && !candidate.is_failed {
                 let was_here = self.was_included(at.chain, candidate, held.height)?;
-                let recorded = self.record_tx(at, candidate, &matched)?;
+                let met = if was_here { Met::Again } else { Met::Anew };
+                let recorded = self.record_tx(at, candidate, &matched, met)?;
                 found += recorded.new_outputs;
                 if was_here {
                     self.count_duplicates(recorded.tx)?;
@@ -187,6 +188,10 @@ impl WriteTx<'_> {
                     self.take_off_lists(recorded.tx)?;
                 }
                 let is_here = self.included_at(recorded.tx)? == Some(held.height);
+                if candidate.sender.is_some() && !was_here && is_here {
+                    let reorg = Reorg::default();
+                    self.leave_executions(at, recorded.tx, &recorded.made, held, &reorg)?;
+                }
                 for mut made in recorded.made.into_iter().filter(|_| is_here) {
                     match made.hold {
                         Some(reason) if made.deposit.height == Some(held.height) => {

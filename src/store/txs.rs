@@ -41,14 +41,19 @@ pub(super) struct Recorded {
 struct Recording {
     output: i64,
     vout: u64,
-    /// Of one that was not known before.
-    new: Option<NewOutput>,
-}
-
-struct NewOutput {
-    origin: &'static str,
+    /// The origin of one that was not known before.
+    new: Option<&'static str>,
     /// Another content of its position was credited before.
     is_rerun: bool,
+}
+
+/// How a transaction is met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Met {
+    /// In a mempool list, or in a block that is new to us, or that it was not known to be in.
+    Anew,
+    /// In a block of ours that is known to hold it.
+    Again,
 }
 
 impl WriteTx<'_> {
@@ -67,6 +72,7 @@ impl WriteTx<'_> {
         at: &Context,
         candidate: &CandidateTx,
         matched: &[Matched<'_>],
+        met: Met,
     ) -> Result<Recorded, StoreError> {
         let (txid, sender) = (&candidate.txid, candidate.sender.as_ref());
         let (tx, is_new) =
@@ -77,13 +83,18 @@ impl WriteTx<'_> {
         let mut made = Vec::new();
         let mut new_outputs = 0;
         for hit in matched {
-            let recording = self.ensure_output(at, (tx, is_new), hit, candidate)?;
+            let Some(recording) = self.ensure_output(at, (tx, is_new), hit, candidate, met)? else {
+                continue;
+            };
             new_outputs += u64::from(recording.new.is_some());
             if recording.new.is_some() {
                 made.extend(self.new_deposit(at, tx, &recording, hit, candidate)?);
             } else if let Some(mut deposit) = self.deposit_of_output(recording.output)? {
                 let hold = self.reconsider_origin(at, &mut deposit, hit, candidate)?;
-                let hold = hit.output.doubt.map(Doubt::word).or(hold);
+                let rerun = recording.is_rerun.then_some(HELD_REEXECUTED);
+                // Who reads a block again has nothing new to doubt: it was held then, and maybe released.
+                let doubt = hit.output.doubt.filter(|_| met == Met::Anew).map(Doubt::word);
+                let hold = doubt.or(rerun).or(hold);
                 made.push(Made { deposit, hold });
             }
         }
@@ -130,22 +141,38 @@ impl WriteTx<'_> {
         (tx, is_new_tx): (i64, bool),
         hit: &Matched<'_>,
         candidate: &CandidateTx,
-    ) -> Result<Recording, StoreError> {
+        met: Met,
+    ) -> Result<Option<Recording>, StoreError> {
         let asset = at.asset(hit.output.asset)?.id;
-        let execution = match candidate.sender {
-            Some(_) => self.execution(tx, hit, asset)?,
-            None if is_new_tx => Execution::New(hit.output.vout, false),
+        let execution = match &candidate.sender {
+            Some(sender) => self.execution(at, tx, hit, sender, met == Met::Again)?,
+            None if is_new_tx => Execution::New(hit.output.vout),
             None => self.output_at(tx, hit.output.vout)?,
         };
-        let (vout, is_rerun) = match execution {
+        let vout = match execution {
             Execution::Known(output, vout) => {
-                return Ok(Recording {
+                let is_rerun = candidate.sender.is_some() && self.is_rerun(tx, output, vout)?;
+                if candidate.sender.is_some() {
+                    self.conn()
+                        .prepare_cached("UPDATE outputs SET payer = ?2 WHERE id = ?1 AND payer IS NOT ?2")?
+                        .execute(params![output, hit.output.from])?;
+                }
+                return Ok(Some(Recording {
                     output,
                     vout,
                     new: None,
-                });
+                    is_rerun,
+                }));
             }
-            Execution::New(vout, is_rerun) => (vout, is_rerun),
+            Execution::Contradicted => {
+                let at = Outpoint {
+                    txid: candidate.txid,
+                    vout: hit.output.vout,
+                };
+                tracing::error!("{at} stands for something else in the block that holds it: not believed");
+                return Ok(None);
+            }
+            Execution::New(vout) => vout,
         };
         let origin = self.origin(at.chain, hit, candidate)?;
         let output = self
@@ -163,8 +190,12 @@ impl WriteTx<'_> {
                 hit.output.from,
                 origin
             ])?;
-        let new = Some(NewOutput { origin, is_rerun });
-        Ok(Recording { output, vout, new })
+        Ok(Some(Recording {
+            output,
+            vout,
+            new: Some(origin),
+            is_rerun: candidate.sender.is_some() && self.is_rerun(tx, output, vout)?,
+        }))
     }
 
     /// On Bitcoin a transaction's id covers what its outputs are.
@@ -174,9 +205,7 @@ impl WriteTx<'_> {
             "SELECT id FROM outputs WHERE tx = ?1 AND vout = ?2",
             params![tx, int(vout)?],
         )?;
-        Ok(known.map_or(Execution::New(vout, false), |output| {
-            Execution::Known(output, vout)
-        }))
+        Ok(known.map_or(Execution::New(vout), |output| Execution::Known(output, vout)))
     }
 
     /// Whose coin moves, seen from the merchant that it is paid to. Bitcoin: none of the merchant's recorded
@@ -192,12 +221,7 @@ impl WriteTx<'_> {
     ) -> Result<&'static str, StoreError> {
         let merchant = hit.address.merchant;
         if let Some(sender) = &candidate.sender {
-            let payer = hit.output.from.as_ref().unwrap_or(sender);
-            return Ok(match self.is_of(chain, payer, merchant)? {
-                true => INTERNAL,
-                false if self.is_of(chain, sender, merchant)? => MIXED,
-                false => EXTERNAL,
-            });
+            return self.evm_origin(chain, hit.output.from.as_ref(), sender, merchant);
         }
         let mut ours = 0;
         for input in &candidate.inputs {
@@ -213,6 +237,20 @@ impl WriteTx<'_> {
             0 => EXTERNAL,
             all if all == candidate.inputs.len() => INTERNAL,
             _ => MIXED,
+        })
+    }
+
+    pub(super) fn evm_origin(
+        &self,
+        chain: ChainKey,
+        payer: Option<&Script>,
+        sender: &Script,
+        merchant: i64,
+    ) -> Result<&'static str, StoreError> {
+        Ok(match self.is_of(chain, payer.unwrap_or(sender), merchant)? {
+            true => INTERNAL,
+            false if self.is_of(chain, sender, merchant)? => MIXED,
+            false => EXTERNAL,
         })
     }
 
@@ -262,17 +300,17 @@ impl WriteTx<'_> {
         hit: &Matched<'_>,
         candidate: &CandidateTx,
     ) -> Result<Option<Made>, StoreError> {
-        let Some(new) = &recording.new else {
+        let Some(origin) = recording.new else {
             return Ok(None);
         };
-        let hold = match (new.origin, hit.address.internal.as_str()) {
+        let hold = match (origin, hit.address.internal.as_str()) {
             _ if !hit.address.is_watched || hit.output.amount.is_zero() => return Ok(None),
             (EXTERNAL, _) | (INTERNAL, "credit") => None,
             (MIXED, _) => Some(HELD_OWN_INPUTS),
             (INTERNAL, "hold") => Some(HELD_INTERNAL),
             _ => return Ok(None),
         };
-        let rerun = new.is_rerun.then_some(HELD_REEXECUTED);
+        let rerun = recording.is_rerun.then_some(HELD_REEXECUTED);
         let hold = hit.output.doubt.map(Doubt::word).or(rerun).or(hold);
         let outpoint = Outpoint {
             txid: candidate.txid,
@@ -297,7 +335,7 @@ impl WriteTx<'_> {
             amount: hit.output.amount,
             sender: candidate.sender.clone(),
             payer: hit.output.from.clone(),
-            origin: new.origin.to_owned(),
+            origin: origin.to_owned(),
             is_coinbase: candidate.is_coinbase,
             state: None,
             height: None,

@@ -3,7 +3,7 @@
 
 use crate::naive::{Naive, Rule};
 use crate::rig::Rig;
-use crate::scripted::{Block, Tree, Tx, World};
+use crate::scripted::{Block, Leg, Tree, Tx, World, asset_key};
 use crate::tables::CauseRow;
 use creditd::follow::Start;
 use creditd::rules::Asset;
@@ -16,6 +16,8 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct Memory {
     rules: BTreeMap<Script, Own>,
+    /// From which height the assets of an EVM chain count, by [`asset_key`].
+    pub assets: BTreeMap<u64, u64>,
     /// Backfills of scripts whose rule has not been looked at yet.
     lowered: BTreeMap<Script, u64>,
     /// Blocks of ours whose payments are noted.
@@ -121,12 +123,17 @@ impl Memory {
 
     fn meet(&mut self, tx: &Tx, height: u64, is_certain: bool) {
         for (vout, out) in (0..).zip(&tx.outputs) {
+            let from = |leg: &Leg| self.assets.get(&asset_key(&leg.asset)).copied();
+            let is_listed = out.leg.as_ref().is_none_or(|leg| from(leg) <= Some(height));
+            if tx.is_failed || out.leg.as_ref().is_some_and(|leg| from(leg).is_none()) || !is_listed {
+                continue;
+            }
             let Some(own) = self.rules.get_mut(&out.script).filter(|own| own.from <= height) else {
                 continue;
             };
             match is_certain {
-                true => own.met.insert(tx.outpoint(vout)),
-                false => own.maybe_met.insert(tx.outpoint(vout)),
+                true => own.met.insert(tx.met_key(vout)),
+                false => own.maybe_met.insert(tx.met_key(vout)),
             };
         }
     }
@@ -195,10 +202,11 @@ impl Rig {
         };
         let (cursor, rules) = (self.cursor(), self.tables.rules());
         let mut world = self.chain.world();
-        self.memory
-            .lock()
-            .unwrap()
-            .look(&mut world, cursor, start, &rules);
+        let mut memory = self.memory.lock().unwrap();
+        if world.tree.is_evm {
+            memory.assets = self.tables.assets();
+        }
+        memory.look(&mut world, cursor, start, &rules);
     }
 
     pub fn naive(&self) -> Naive {

@@ -2,7 +2,7 @@
 //! everything that must always hold is asked of the tables.
 
 use crate::memory::Memory;
-use crate::scripted::{Block, Out, Scripted, Tx, World, script};
+use crate::scripted::{Block, Out, Scripted, Tx, World, account, script};
 use crate::tables::Tables;
 use creditd::clock::Clock;
 use creditd::follow::{Follower, Settings, Start};
@@ -145,10 +145,11 @@ impl Rig {
         merchant: &'static str,
         internal: &'static str,
     ) -> Script {
-        let key = self.key;
+        let (key, script) = (self.key, self.script(number));
+        let address = script.clone();
         let add = move |tx: &mut WriteTx<'_>| {
             let rule = NewAddress {
-                script: script(number),
+                script: address.clone(),
                 kind,
                 merchant,
                 internal,
@@ -158,7 +159,15 @@ impl Rig {
         };
         self.write(add).await;
         self.look();
-        script(number)
+        script
+    }
+
+    /// Script or account `number`.
+    pub fn script(&self, number: u32) -> Script {
+        match self.chain.world().tree.is_evm {
+            true => account(number),
+            false => script(number),
+        }
     }
 
     pub async fn watch(&self, number: u32) -> Script {

@@ -55,7 +55,7 @@ impl Tables {
         Tables(Connection::open_with_flags(path, flags).unwrap())
     }
 
-    fn rows<T>(&self, sql: &str, read: impl Fn(&Row<'_>) -> T) -> Vec<T> {
+    pub fn rows<T>(&self, sql: &str, read: impl Fn(&Row<'_>) -> T) -> Vec<T> {
         let mut statement = self.0.prepare_cached(sql).unwrap();
         let rows = statement.query_map([], |row| Ok(read(row))).unwrap();
         rows.map(Result::unwrap).collect()
@@ -124,10 +124,25 @@ impl Tables {
         )
     }
 
+    /// From which height each asset counts, by [`asset_key`](crate::scripted::asset_key).
+    pub fn assets(&self) -> BTreeMap<u64, u64> {
+        let sql = "SELECT hex(substr(contract, 1, 1)), from_height FROM assets \
+                   WHERE is_listed = 1 AND from_height IS NOT NULL";
+        let rows = self.rows(sql, |row| {
+            let byte: Option<String> = row.get(0).unwrap();
+            let key = byte.filter(|byte| !byte.is_empty());
+            let key = key.map_or(0, |byte| 1 + u64::from_str_radix(&byte, 16).unwrap());
+            (key, row.get::<_, i64>(1).unwrap() as u64)
+        });
+        rows.into_iter().collect()
+    }
+
     pub fn rules(&self) -> Vec<Rule> {
         self.rows(
             "SELECT a.script, m.slug, a.kind = 'watch', m.internal, a.from_height, \
-             (SELECT group_concat(hex(t.txid) || ':' || o.vout) FROM outputs o JOIN txs t ON t.id = o.tx \
+             (SELECT group_concat(hex(t.txid) || ':' || iif(t.sender IS NULL, o.vout, \
+                                  'x' || coalesce(hex(substr(s.contract, 1, 1)), ''))) \
+              FROM outputs o JOIN txs t ON t.id = o.tx JOIN assets s ON s.id = o.asset \
               WHERE o.address = a.id) \
              FROM addresses a JOIN merchants m ON m.id = a.merchant",
             |row| Rule {
@@ -290,13 +305,17 @@ fn is_justified(deposit: &DepositRow, output: &Output, naive: &Naive, memory: &M
         && due <= memory.highest
 }
 
-/// Reads `TXID:VOUT,TXID:VOUT`.
+/// Reads `TXID:VOUT,TXID:VOUT`; on EVM chains an `x` and a contract's first byte stand for the asset instead.
 fn outpoints(list: Option<&str>) -> Vec<Outpoint> {
     let one = |text: &str| {
         let (txid, vout) = text.split_once(':').unwrap();
         Outpoint {
             txid: Txid::from_hex(txid).unwrap(),
-            vout: vout.parse().unwrap(),
+            vout: match vout.strip_prefix('x') {
+                Some("") => 0,
+                Some(byte) => 1 + u64::from_str_radix(byte, 16).unwrap(),
+                None => vout.parse().unwrap(),
+            },
         }
     };
     list.map(|list| list.split(',').map(one).collect())

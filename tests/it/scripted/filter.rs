@@ -2,6 +2,7 @@
 
 use super::tree::{Block, Tx};
 use creditd::index::{Index, short};
+use creditd::rules::block::tx_mark;
 use creditd::rules::{
     Amount, Ancestor, Asset, BlockHash, CandidateOutput, CandidateTx, MempoolList, Outpoint, ScannedBlock,
     Txid,
@@ -21,10 +22,10 @@ fn candidates(txs: &[Arc<Tx>], index: &Index, is_noisy: bool) -> Vec<CandidateTx
             .zip(&tx.outputs)
             .filter(hit)
             .map(|(vout, out)| CandidateOutput {
-                asset: Asset::Native,
-                from: None,
-                doubt: None,
-                vout,
+                asset: out.leg.as_ref().map_or(Asset::Native, |leg| leg.asset),
+                from: out.leg.as_ref().map(|leg| leg.from.clone()),
+                doubt: out.leg.as_ref().and_then(|leg| leg.doubt),
+                vout: out.leg.as_ref().map_or(vout, |leg| leg.place),
                 script: out.script.clone(),
                 amount: Amount::from_u64(out.amount),
             })
@@ -34,10 +35,11 @@ fn candidates(txs: &[Arc<Tx>], index: &Index, is_noisy: bool) -> Vec<CandidateTx
             .inputs
             .iter()
             .any(|input| index.may_hold_outpoint(input) || ours.contains(input));
-        if is_noisy || is_spend || !outputs.is_empty() {
+        let is_stored = tx.sender.is_some() && index.may_hold_outpoint(&tx_mark(tx.txid));
+        if is_noisy || is_spend || is_stored || !outputs.is_empty() {
             found.push(CandidateTx {
-                sender: None,
-                is_failed: false,
+                sender: tx.sender.clone(),
+                is_failed: tx.is_failed,
                 txid: tx.txid,
                 is_coinbase: tx.is_coinbase,
                 inputs: tx.inputs.clone(),
@@ -88,7 +90,13 @@ pub fn list(
     let fetched: Vec<Arc<Tx>> = mempool
         .iter()
         .filter(|tx| !unfetchable.contains(&tx.txid))
-        .cloned()
+        .map(|tx| {
+            if tx.sender.is_some() {
+                tx.pending()
+            } else {
+                tx.clone()
+            }
+        })
         .collect();
     MempoolList {
         tip,

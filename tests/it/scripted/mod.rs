@@ -2,11 +2,13 @@
 //! of its own. It speaks the follower's language (`ChainSource`) and filters through the same index as a real
 //! source does, with code of its own. Every id is derived from a counter, so that a seed names one run.
 
+mod evm;
 mod filter;
 mod node;
 mod source;
 mod tree;
 
+pub use evm::{Call, Finality, Leg, account, asset_key, token};
 pub use source::{Hook, Scripted, World};
 pub use tree::{Block, Coinbase, Out, Tree, Tx};
 

@@ -1,5 +1,6 @@
 //! One node's view of the tree: what it knows, where its tip is, what lies in its mempool, and how it fails.
 
+use super::evm::Finality;
 use super::tree::{Tree, Tx};
 use creditd::rules::{BlockHash, Txid};
 use std::collections::BTreeSet;
@@ -42,6 +43,8 @@ pub struct Node {
     pub mempool: Vec<Arc<Tx>>,
     pub faults: Faults,
     pub calls: u64,
+    /// The finality tags that it tells.
+    pub finality: Finality,
 }
 
 impl Node {
@@ -53,6 +56,7 @@ impl Node {
             mempool: vec![],
             faults: Faults::default(),
             calls: 0,
+            finality: Finality::default(),
         }
     }
 
@@ -67,6 +71,9 @@ impl Node {
         let mut waiting: Vec<Arc<Tx>> = lost.flat_map(|block| block.txs.clone()).collect();
         waiting.retain(|tx| !tx.is_coinbase);
         waiting.append(&mut self.mempool);
+        if tree.is_evm {
+            self.known.clear();
+        }
         self.known
             .extend(tree.branch(&tip).iter().map(|block| block.hash()));
         self.headers_only.retain(|hash| !self.known.contains(hash));
@@ -82,9 +89,9 @@ impl Node {
 
     /// Starts it anew from a folder that ends at `tip`: it never heard of anything else.
     pub fn restore(&mut self, tree: &Tree, tip: BlockHash) {
-        let calls = self.calls;
+        let (calls, finality) = (self.calls, self.finality);
         *self = Node::new(tree.genesis());
-        self.calls = calls;
+        (self.calls, self.finality) = (calls, finality);
         self.go_to(tree, tip);
     }
 

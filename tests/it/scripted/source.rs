@@ -11,7 +11,7 @@ use creditd::chain::{ChainSource, HeaderInfo, Identity, NodeTip, SourceError};
 use creditd::clock::Clock;
 use creditd::egress::HttpDial;
 use creditd::index::Index;
-use creditd::rules::{BlockHash, ChainId, Header, HeldHeader, MempoolList, ScannedBlock, Tags};
+use creditd::rules::{BlockHash, ChainId, Header, HeldHeader, MempoolList, ScannedBlock};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ pub struct World {
     pub current: usize,
     /// The next answer comes from the next node, and so on: a balancer that shares out single calls.
     pub alternates: bool,
+    /// How many nodes have to agree before anything is credited.
+    pub quorum: Option<usize>,
     pub hook: Option<Hook>,
 }
 
@@ -63,6 +65,7 @@ impl Scripted {
             nodes,
             current: 0,
             alternates: false,
+            quorum: None,
             hook: None,
         };
         Scripted {
@@ -76,7 +79,7 @@ impl Scripted {
     }
 
     pub fn chain_id(&self) -> ChainId {
-        ChainId::bitcoin(&self.world().tree.genesis(), Some("scripted"))
+        chain_id(&self.world().tree)
     }
 
     /// One answer of the node that is asked.
@@ -94,6 +97,13 @@ impl Scripted {
             (hook.run)();
         }
         answer
+    }
+}
+
+fn chain_id(tree: &Tree) -> ChainId {
+    match tree.is_evm {
+        true => ChainId::evm(31337, Some("scripted")),
+        false => ChainId::bitcoin(&tree.genesis(), Some("scripted")),
     }
 }
 
@@ -176,7 +186,7 @@ impl ChainSource for Scripted {
             }
             Ok(Identity {
                 unlisted: Vec::new(),
-                chain: ChainId::bitcoin(&tree.genesis(), Some("scripted")),
+                chain: chain_id(tree),
                 genesis: tree.genesis(),
                 software: "scripted".to_owned(),
             })
@@ -197,7 +207,7 @@ impl ChainSource for Scripted {
                 is_syncing: node.faults.is_syncing || headers > held.height,
                 headers,
                 pruned_below: node.faults.pruned_below,
-                tags: Tags::default(),
+                tags: node.finality.tags(tree, &node.tip),
                 credit_ceiling: node.better_fork(tree),
             })
         };
@@ -245,6 +255,28 @@ impl ChainSource for Scripted {
         }
         let mainnet = BitcoinConfig::new("http://127.0.0.1", Auth::None, Network::Main);
         BitcoinSource::new(mainnet, HttpDial::new(), self.clock).check_link(parent, header)
+    }
+
+    async fn is_left_by_all(&self, ours: &HeldHeader, theirs: &NodeTip) -> bool {
+        tokio::task::yield_now().await;
+        let world = self.world();
+        let has = |node: &Node, hash: &BlockHash| world.tree.is_on(hash, &node.tip);
+        let is_left =
+            |node: &Node| !node.faults.is_down && has(node, &theirs.hash) && !has(node, &ours.header.hash);
+        world.nodes.iter().all(is_left)
+    }
+
+    fn needs_agreement(&self) -> bool {
+        self.world().quorum.is_some()
+    }
+
+    async fn is_agreed(&self, ours: &HeldHeader) -> bool {
+        tokio::task::yield_now().await;
+        let world = self.world();
+        let has = |node: &&Node| !node.faults.is_down && world.tree.is_on(&ours.header.hash, &node.tip);
+        world
+            .quorum
+            .is_none_or(|quorum| world.nodes.iter().filter(has).count() >= quorum)
     }
 
     async fn mempool(&self, index: &Index) -> Result<Option<MempoolList>, SourceError> {

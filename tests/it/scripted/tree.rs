@@ -1,6 +1,7 @@
 //! Blocks and transactions. Whoever mines is held to the rules of coins: inputs exist on the branch, and
 //! nothing is spent twice on one branch.
 
+use super::evm::Leg;
 use creditd::rules::{BlockHash, Header, HeldHeader, Outpoint, Script, Txid, Work};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,21 +12,31 @@ use std::sync::Arc;
 pub struct Out {
     pub script: Script,
     pub amount: u64,
+    /// On EVM chains: where in the transaction it stands, and what moves there.
+    pub leg: Option<Leg>,
 }
 
 impl Out {
     pub fn new(script: Script, amount: u64) -> Out {
-        Out { script, amount }
+        Out {
+            script,
+            amount,
+            leg: None,
+        }
     }
 }
 
-/// A transaction.
-#[derive(Debug, PartialEq, Eq)]
+/// A transaction; on EVM chains one run of it, which the next block that holds it may do otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tx {
     pub txid: Txid,
     pub is_coinbase: bool,
     pub inputs: Vec<Outpoint>,
     pub outputs: Vec<Out>,
+    /// On EVM chains: who sent it.
+    pub sender: Option<Script>,
+    /// This run of it failed.
+    pub is_failed: bool,
 }
 
 impl Tx {
@@ -74,10 +85,17 @@ pub struct Tree {
     counter: u64,
     /// The difficulty bits of blocks mined from now on; 0 = a chain without difficulty.
     pub bits: u32,
+    /// Each block is one unit of work, there are no coinbases, and what is left is forgotten.
+    pub is_evm: bool,
 }
 
 /// The first bytes of transactions that no block of ours holds: coin from elsewhere, as much as anyone wants.
 const FOREIGN: [u8; 4] = [0xee; 4];
+
+/// Coin from elsewhere, and the nonces of senders, are there once each.
+fn is_endless(input: &Outpoint) -> bool {
+    input.txid.0.starts_with(&FOREIGN) || input.txid.0.starts_with(&[0; 12])
+}
 
 pub fn work(units: u64) -> Work {
     let mut bytes = [0; 32];
@@ -112,6 +130,15 @@ impl Tree {
             genesis: hash,
             counter: 0,
             bits,
+            is_evm: false,
+        }
+    }
+
+    /// A tree of an EVM chain.
+    pub fn evm(name: &str) -> Tree {
+        Tree {
+            is_evm: true,
+            ..Tree::new(name)
         }
     }
 
@@ -127,7 +154,7 @@ impl Tree {
         self.blocks[hash].clone()
     }
 
-    fn id(&mut self, what: &str) -> [u8; 32] {
+    pub fn id(&mut self, what: &str) -> [u8; 32] {
         self.counter += 1;
         Sha256::digest(format!("{}:{what}:{}", self.genesis, self.counter)).into()
     }
@@ -150,6 +177,8 @@ impl Tree {
             is_coinbase: false,
             inputs,
             outputs,
+            sender: None,
+            is_failed: false,
         })
     }
 
@@ -159,9 +188,10 @@ impl Tree {
         self.tx(vec![coin], outputs)
     }
 
-    /// Mines a block of work 10.
+    /// Mines a block of work 10, on EVM chains 1.
     pub fn mine(&mut self, parent: BlockHash, txs: Vec<Arc<Tx>>) -> BlockHash {
-        self.mine_with(parent, txs, Coinbase::Plain, 10)
+        let units = if self.is_evm { 1 } else { 10 };
+        self.mine_with(parent, txs, Coinbase::Plain, units)
     }
 
     /// Mines a block; breaks off where it would break the rules of coins.
@@ -185,6 +215,8 @@ impl Tree {
                 is_coinbase: true,
                 inputs: vec![],
                 outputs,
+                sender: None,
+                is_failed: false,
             }),
         };
         let hash = BlockHash(self.id("block"));
@@ -203,9 +235,16 @@ impl Tree {
             chainwork,
         };
         let mut all = vec![first];
+        all.retain(|_| !self.is_evm);
         all.extend(txs);
         self.blocks.insert(hash, Arc::new(Block { held, txs: all }));
         hash
+    }
+
+    /// Nodes show another content of a block from now on, as only a broken or lying one does.
+    pub fn rewrite(&mut self, hash: &BlockHash, txs: Vec<Arc<Tx>>) {
+        let held = self.block(hash).held;
+        self.blocks.insert(*hash, Arc::new(Block { held, txs }));
     }
 
     /// Mines `count` empty blocks and returns the last.
@@ -294,8 +333,7 @@ impl Coins {
     /// May this transaction come next?
     pub fn allows(&self, tx: &Tx) -> bool {
         let is_there = |input: &Outpoint| {
-            self.unspent.contains(input)
-                || (input.txid.0.starts_with(&FOREIGN) && !self.spent.contains(input))
+            self.unspent.contains(input) || (is_endless(input) && !self.spent.contains(input))
         };
         !self.txids.contains(&tx.txid) && tx.inputs.iter().all(is_there)
     }
