@@ -6,7 +6,6 @@
 mod ahead;
 mod blocks;
 mod branches;
-mod finality;
 mod report;
 mod rescan;
 mod start;
@@ -19,7 +18,6 @@ use crate::rules::chain_state::ChainState;
 use crate::rules::fork::{EqualBranches, ForkStep};
 use crate::rules::{BlockHash, HeldHeader, MempoolList, Tags};
 use crate::store::{ChainKey, ListApplied, Listing, NewChain, Store, StoreError, Terms};
-use finality::Finality;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
@@ -114,10 +112,8 @@ pub struct Follower<S: ChainSource> {
     forked: Option<(BlockHash, BlockHash, u64)>,
     /// Since when every node has served a branch that is no better than ours.
     left_since: Option<tokio::time::Instant>,
-    /// The finality tags that were told last.
-    tags: Tags,
-    /// Up to where our blocks are safe, and final, and since when.
-    finality: Finality,
+    /// The finality tags that the node told last, and since when it tells these.
+    tags: (Tags, tokio::time::Instant),
     failures: u32,
     /// For how many looks in a row the node has been behind, or without a block that it has promised.
     looks_behind: u32,
@@ -135,6 +131,19 @@ impl<S: ChainSource> Follower<S> {
     /// What the database says.
     pub async fn open(
         source: S,
+        store: Store,
+        clock: Clock,
+        settings: Settings,
+    ) -> Result<Follower<S>, FollowError> {
+        Follower::open_shared(Arc::new(source), store, clock, settings).await
+    }
+
+    /// The same with a source that somebody else looks at too.
+    ///
+    /// # Errors
+    /// As [`Follower::open`].
+    pub async fn open_shared(
+        source: Arc<S>,
         store: Store,
         clock: Clock,
         settings: Settings,
@@ -158,7 +167,7 @@ impl<S: ChainSource> Follower<S> {
             tracing::info!(chain = %alias, "the policy changed for {changed} uncredited deposits of {alias}");
         }
         let mut follower = Follower {
-            source: Arc::new(source),
+            source,
             store,
             clock,
             terms,
@@ -172,8 +181,7 @@ impl<S: ChainSource> Follower<S> {
             equals: EqualBranches::default(),
             forked: None,
             left_since: None,
-            tags: Tags::default(),
-            finality: Finality::new(clock.instant()),
+            tags: (Tags::default(), clock.instant()),
             failures: 0,
             looks_behind: 0,
             rescan_waits_for: String::new(),
@@ -257,7 +265,6 @@ impl<S: ChainSource> Follower<S> {
         let tip = row
             .cursor
             .ok_or_else(|| StoreError::Contradiction("an anchored chain without cursor".into()))?;
-        self.finality.note(self.clock.instant(), row.safe, row.finalized);
         let step = self.judge(&tip, &node, row.finalized).await?;
         let followed = self.follow_tip(step, &tip, &node).await;
         if self.reanchor(step, &followed).await? || followed? {
@@ -374,12 +381,10 @@ impl<S: ChainSource> Follower<S> {
     /// became final, nodes that agree now.
     async fn credit_waiting(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<(), Trouble> {
         let (key, height, ceiling) = (self.key, tip.height, node.credit_ceiling);
-        if node.tags != self.tags {
-            if self.finality.is_news(&node.tags) {
-                // With nothing to credit: the tags are to be accepted first.
-                self.credit_now(tip, node, self.ceiling(node)).await?;
-            }
-            self.tags = node.tags;
+        if node.tags != self.tags.0 {
+            self.tags = (node.tags, self.clock.instant());
+            // With nothing to credit: the tags are to be accepted first.
+            self.credit_now(tip, node, self.ceiling(node)).await?;
         }
         let is_due = self
             .store
@@ -459,13 +464,12 @@ impl<S: ChainSource> Follower<S> {
     }
 
     async fn reload_outpoints(&mut self, cursor: Option<&HeldHeader>) -> Result<(), StoreError> {
-        let (key, window, cursor) = (self.key, self.terms.reorg_window, cursor.copied());
-        let outpoints = self.store.read(move |tx| {
-            let finalized = tx.chain_by_key(key)?.finalized;
-            let height = cursor.map_or(0, |tip| branches::lowest(tip.height, window, finalized));
-            tx.outpoints_of_interest(key, height)
-        });
-        let outpoints = outpoints.await?;
+        let (key, window) = (self.key, self.terms.reorg_window);
+        let height = cursor.map_or(0, |tip| tip.height.saturating_sub(window));
+        let outpoints = self
+            .store
+            .read(move |tx| tx.outpoints_of_interest(key, height))
+            .await?;
         self.index.replace_outpoints(outpoints);
         self.connected_since_load = 0;
         Ok(())
