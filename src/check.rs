@@ -2,6 +2,7 @@
 //! database together and changes neither, not even a restored backup or the log that a killed daemon left;
 //! every line that is not good names the next step.
 
+mod evm;
 pub mod running;
 
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
@@ -9,8 +10,8 @@ use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::clock::Clock;
 use crate::config::{BitcoinChain, Config, RpcAuth, SecretError, Start, read_secret_text};
 use crate::egress::{GuardedDial, HttpDial, SystemResolver};
-use crate::rules::HeldHeader;
-use crate::store::{Database, OpenMode, StoreError};
+use crate::rules::{ChainId, HeldHeader};
+use crate::store::{ChainRow, Database, OpenMode, StoreError};
 use crate::telemetry::error_line;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
@@ -32,8 +33,11 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// What was looked at: `database`, `daemon`, `callbacks`, `ops`, `config`, `node`, `network`, `rest`,
-    /// `sync`, `start`, `pruning`, `clock`.
+    /// `sync`, `start`, `pruning`, `clock`; of EVM chains also `tags`, `blocks`, `logs`, `receipts`,
+    /// `traces`, `eip7708`, `pending`, `token`, `balance`, `coin`, `limit`, `quorum`, `inner`.
     pub name: &'static str,
+    /// The endpoint's name, where the line is about one of several.
+    pub endpoint: Option<String>,
     /// The chain's alias, where the line is about one.
     pub chain: Option<String>,
     /// The verdict.
@@ -65,8 +69,12 @@ pub fn check(config: &Config) -> std::io::Result<Vec<Line>> {
         running::ops_line(config.ops.listen, &running),
     ];
     for chain in &config.bitcoin {
-        let cursor = cursor_of(&config.database, chain);
+        let cursor = known_chain(&config.database, &chain.chain).and_then(|known| known.cursor);
         lines.extend(runtime.block_on(chain_lines(chain, cursor.as_ref(), clock)));
+    }
+    for chain in &config.evm {
+        let known = known_chain(&config.database, &chain.chain);
+        lines.extend(runtime.block_on(evm::lines(chain, known.as_ref(), clock)));
     }
     Ok(lines)
 }
@@ -85,6 +93,7 @@ fn line(
 ) -> Line {
     Line {
         name,
+        endpoint: None,
         chain: None,
         verdict,
         found: found.into(),
@@ -242,9 +251,9 @@ fn callbacks_line(config: &Config) -> Line {
     }
 }
 
-fn cursor_of(database: &Path, chain: &BitcoinChain) -> Option<HeldHeader> {
+fn known_chain(database: &Path, chain: &ChainId) -> Option<ChainRow> {
     let database = Database::open(database, OpenMode::ReadOnly).ok()?;
-    database.read(|tx| tx.chain(&chain.chain)).ok()??.cursor
+    database.read(|tx| tx.chain(chain)).ok()?
 }
 
 async fn chain_lines(chain: &BitcoinChain, cursor: Option<&HeldHeader>, clock: Clock) -> Vec<Line> {
@@ -338,7 +347,7 @@ async fn node_lines(
     match source.tip().await {
         Ok(tip) => {
             lines.push(sync_line(chain, &tip, clock));
-            lines.extend(start_line(chain, &tip, cursor));
+            lines.extend(start_line(chain.start, &tip, cursor));
             lines.push(pruning_line(&tip, cursor));
             lines.push(clock_line(&tip, clock));
         }
@@ -402,8 +411,8 @@ fn sync_line(chain: &BitcoinChain, tip: &NodeTip, clock: Clock) -> Line {
 }
 
 /// A line only where the start is still ahead of the node: it may be meant so, or have a digit too many.
-fn start_line(chain: &BitcoinChain, tip: &NodeTip, cursor: Option<&HeldHeader>) -> Option<Line> {
-    match (chain.start, cursor) {
+fn start_line(start: Start, tip: &NodeTip, cursor: Option<&HeldHeader>) -> Option<Line> {
+    match (start, cursor) {
         (Start::Height(start), None) if start > tip.height + 1 => Some(line(
             "start",
             Verdict::Warning,

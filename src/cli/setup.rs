@@ -42,8 +42,12 @@ pub(super) fn check(out: &mut Out, path: Option<&Path>) -> anyhow::Result<Outcom
                 .chain
                 .as_deref()
                 .map_or(String::new(), |chain| format!("{chain}: "));
+            let endpoint = line
+                .endpoint
+                .as_deref()
+                .map_or(String::new(), |endpoint| format!("{endpoint}: "));
             out.line(format!(
-                "{:<8} {:<9} {chain}{}",
+                "{:<8} {:<9} {chain}{endpoint}{}",
                 word(line.verdict),
                 line.name,
                 line.found
@@ -118,6 +122,9 @@ fn refused_target(file: &Path, error: StoreError) -> anyhow::Error {
 struct LineJson<'a> {
     name: &'a str,
     chain: Option<&'a str>,
+    /// EVM: the endpoint that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    endpoint: Option<&'a str>,
     verdict: &'a str,
     found: &'a str,
     next_step: &'a str,
@@ -128,6 +135,7 @@ impl<'a> From<&'a Line> for LineJson<'a> {
         LineJson {
             name: line.name,
             chain: line.chain.as_deref(),
+            endpoint: line.endpoint.as_deref(),
             verdict: word(line.verdict),
             found: &line.found,
             next_step: &line.next_step,

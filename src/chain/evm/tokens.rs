@@ -50,6 +50,19 @@ impl<D: Dial> EvmSource<D> {
         Ok(disabled)
     }
 
+    /// What a contract says of its decimals, or in words why it does not.
+    ///
+    /// # Errors
+    /// Those of the nodes.
+    pub async fn decimals_of(&self, contract: [u8; 20]) -> Result<Result<u64, String>, SourceError> {
+        let question = call(&Account(contract), DECIMALS.to_owned(), json!("latest"));
+        let doing = "ask a token for its decimals";
+        match self.ask(doing, &[question]).await?.pop() {
+            Some(answer) => read_decimals(answer),
+            None => Err(odd_answer(doing, "no answer")),
+        }
+    }
+
     /// Did an account's balance of a token change in a block by as much as the logs say? `expected` is what
     /// came in and what went out. False where the node cannot tell any more.
     pub(super) async fn is_balance_moved(
