@@ -65,6 +65,21 @@ CREATE TABLE headers (
     UNIQUE (chain, hash)
 ) STRICT, WITHOUT ROWID;
 
+-- EVM: how the endpoints of a chain stand, for `chain status`.
+CREATE TABLE node_endpoints (
+    chain      INTEGER NOT NULL REFERENCES chains (id),
+    -- in the order of preference
+    place      INTEGER NOT NULL CHECK (place >= 0),
+    name       TEXT NOT NULL,
+    -- unchecked, healthy, unreachable, rate_limited, quarantined
+    state      TEXT NOT NULL,
+    reason     TEXT NOT NULL,
+    -- 1 = the one that is asked
+    is_current INTEGER NOT NULL CHECK (is_current IN (0, 1)),
+    since      INTEGER NOT NULL,
+    PRIMARY KEY (chain, place)
+) STRICT, WITHOUT ROWID;
+
 -- What can be paid: CAIP-19 id, with what people need to read an amount. A token is a matching rule like an
 -- address, so that listing it credits nothing of the past.
 CREATE TABLE assets (

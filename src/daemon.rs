@@ -2,15 +2,17 @@
 //! chain; it ends for a signal, or when its database cannot be used any more.
 
 mod chains;
+mod evm;
 mod manager;
 mod signals;
 
 pub use chains::{new_chain, terms};
 
+use crate::chain::ChainSource;
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::check;
 use crate::clock::Clock;
-use crate::config::{BitcoinChain, ChainConfig, Config, MerchantConfig, SecretError};
+use crate::config::{BitcoinChain, ChainConfig, Config, EvmChain, MerchantConfig, SecretError};
 use crate::deliver::{self, Deliverer};
 use crate::egress::{GuardedDial, HttpDial, SystemResolver, TlsError};
 use crate::follow::{FollowError, Follower};
@@ -19,6 +21,7 @@ use crate::pulse::{Pulse, PulsingDial};
 use crate::store::{Database, Store, StoreError};
 use crate::telemetry::error_line;
 use chains::settings;
+use evm::EvmNodes;
 use manager::Manager;
 use signals::Signals;
 use std::net::SocketAddr;
@@ -150,8 +153,10 @@ async fn serve(config: &Config, clock: Clock) -> Result<(), DaemonError> {
 
 /// What a start needs beside its database.
 struct Prepared {
-    /// Of each chain of the config, in its order.
-    nodes: Vec<BitcoinConfig>,
+    /// Of each Bitcoin chain of the config, in its order.
+    bitcoin: Vec<BitcoinConfig>,
+    /// Of each EVM chain.
+    evm: Vec<EvmNodes>,
     callbacks: GuardedDial,
     ops: Option<Listener>,
 }
@@ -159,19 +164,20 @@ struct Prepared {
 /// Gets all of it before the database is opened: opening ends a daemon that runs on the same file, and a
 /// start that cannot succeed must not do that.
 async fn prepare(config: &Config, clock: Clock) -> Result<Prepared, DaemonError> {
-    let node = |chain: &BitcoinChain| {
-        BitcoinConfig::of(chain).map_err(|source| DaemonError::Secret {
-            alias: chain.alias.clone(),
-            source,
-        })
+    let fail = |alias: &str, source| DaemonError::Secret {
+        alias: alias.to_owned(),
+        source,
     };
+    let node = |chain: &BitcoinChain| BitcoinConfig::of(chain).map_err(|error| fail(&chain.alias, error));
+    let nodes = |chain: &EvmChain| EvmNodes::of(chain, clock).map_err(|error| fail(&chain.alias, error));
     let callbacks = GuardedDial::new(
         config.callbacks.policy.clone(),
         Arc::new(SystemResolver),
         config.callbacks.ca_file.as_deref(),
     );
     Ok(Prepared {
-        nodes: config.bitcoin.iter().map(node).collect::<Result<_, _>>()?,
+        bitcoin: config.bitcoin.iter().map(node).collect::<Result<_, _>>()?,
+        evm: config.evm.iter().map(nodes).collect::<Result<_, _>>()?,
         callbacks: callbacks.map_err(DaemonError::Certificates)?,
         ops: match config.ops.listen {
             Some(address) => Some(listen(config, address, clock).await?),
@@ -242,8 +248,22 @@ async fn run_parts(
         }
     }
     let mut followed = Vec::new();
-    for (chain, node) in config.bitcoin.iter().zip(prepared.nodes) {
-        followed.push(follow(chain, node, clock, store, &mut parts));
+    for (chain, node) in config.bitcoin.iter().zip(prepared.bitcoin) {
+        let pulse = Pulse::default();
+        let dial = PulsingDial::new(HttpDial::new(), pulse.clone(), clock);
+        let source = Arc::new(BitcoinSource::new(node, dial, clock));
+        let chain = ChainConfig::Bitcoin(chain);
+        followed.push(follow(chain, (source, pulse), clock, store, &mut parts));
+    }
+    for (chain, nodes) in config.evm.iter().zip(prepared.evm) {
+        let (source, pulse) = nodes.source(chain, store, clock).await?;
+        let nodes = evm::look(&source, clock);
+        let chain = ChainConfig::Evm(chain);
+        evm::keep_noted(chain.chain(), nodes.clone(), (store, clock), &mut parts);
+        followed.push(Followed {
+            nodes: Some(nodes),
+            ..follow(chain, (source, pulse), clock, store, &mut parts)
+        });
     }
     // Nobody is told of a stop but the sender of callbacks; everything else can be dropped anywhere.
     let (stop, told_to_stop) = watch::channel(false);
@@ -260,7 +280,7 @@ async fn run_parts(
     };
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), database = %config.database.display(),
-        chains = config.bitcoin.len(), ops = %ops, "creditd is ready"
+        chains = followed.len(), ops = %ops, "creditd is ready"
     );
     manager.ready(&followed);
     let of = |followed: &Followed| (format!("follower of {}", followed.alias), followed.pulse.clone());
@@ -291,26 +311,24 @@ async fn run_parts(
 }
 
 /// Starts the follower of a chain.
-fn follow(
-    chain: &BitcoinChain,
-    node: BitcoinConfig,
+fn follow<S: ChainSource>(
+    chain: ChainConfig<'_>,
+    (source, pulse): (Arc<S>, Pulse),
     clock: Clock,
     store: &Store,
     parts: &mut JoinSet<Result<(), DaemonError>>,
 ) -> Followed {
-    let pulse = Pulse::default();
-    let dial = PulsingDial::new(HttpDial::new(), pulse.clone(), clock);
-    let source = BitcoinSource::new(node, dial, clock);
-    let settings = settings(ChainConfig::Bitcoin(chain));
+    let settings = settings(chain);
     let (store, felt) = (store.clone(), pulse.clone());
     parts.spawn(async move {
-        let follower = Follower::open(source, store, clock, settings).await?;
+        let follower = Follower::open_shared(source, store, clock, settings).await?;
         Ok(follower.with_pulse(felt).run().await?)
     });
     Followed {
-        alias: chain.alias.clone(),
-        chain: chain.chain.clone(),
+        alias: chain.alias().to_owned(),
+        chain: chain.chain().clone(),
         pulse,
+        nodes: None,
     }
 }
 

@@ -10,7 +10,7 @@ use crate::clock::rfc3339;
 use crate::config::Config;
 use crate::rules::chain_state::ChainState;
 use crate::store::report::ChainStatus;
-use crate::store::{Rescan, StoreError};
+use crate::store::{NodeEndpoint, Rescan, StoreError};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -44,8 +44,20 @@ struct StatusJson {
     addresses: u64,
     confirming: u64,
     held: u64,
+    /// EVM: how its endpoints stood when the daemon last looked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    endpoints: Vec<EndpointJson>,
     rescans: Vec<RescanJson>,
     reanchor_to: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct EndpointJson {
+    name: String,
+    state: String,
+    reason: String,
+    is_current: bool,
+    since: String,
 }
 
 #[derive(Serialize)]
@@ -132,6 +144,19 @@ fn print(out: &mut Out, chains: &[StatusJson]) -> anyhow::Result<Outcome> {
                 "{alias}: is not in the config any more and is not followed"
             ))?;
         }
+        for endpoint in &chain.endpoints {
+            let EndpointJson {
+                name, state, since, ..
+            } = endpoint;
+            let reason = match endpoint.reason.as_str() {
+                "" => String::new(),
+                reason => format!(": {}", shown(reason)),
+            };
+            let current = if endpoint.is_current { ", in use" } else { "" };
+            out.line(format!(
+                "{alias}: endpoint {name} {state} since {since}{current}{reason}"
+            ))?;
+        }
         let tags = [("safe", chain.safe_height), ("final", chain.finalized_height)];
         let tags: Vec<String> = tags
             .into_iter()
@@ -179,6 +204,7 @@ fn json(config: &Config, status: ChainStatus) -> StatusJson {
         addresses: status.addresses,
         confirming: status.confirming,
         held: status.held,
+        endpoints: status.endpoints.into_iter().map(endpoint_json).collect(),
         rescans: status.rescans.into_iter().map(rescan_json).collect(),
         reanchor_to: status.reanchor_to,
     }
@@ -194,6 +220,16 @@ fn overrule(chain: &mut StatusJson) {
     chain.reason = format!("the disk of the database is full; written last: {before}");
     chain.state = ChainState::DiskFull.word();
     chain.since = None;
+}
+
+fn endpoint_json((endpoint, since): (NodeEndpoint, i64)) -> EndpointJson {
+    EndpointJson {
+        name: endpoint.name,
+        state: endpoint.state,
+        reason: endpoint.reason,
+        is_current: endpoint.is_current,
+        since: rfc3339(since),
+    }
 }
 
 fn rescan_json(rescan: Rescan) -> RescanJson {
@@ -227,6 +263,7 @@ fn never_followed(alias: &str, chain_id: &str) -> StatusJson {
         addresses: 0,
         confirming: 0,
         held: 0,
+        endpoints: Vec::new(),
         rescans: Vec::new(),
         reanchor_to: None,
     }

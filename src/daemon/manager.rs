@@ -156,6 +156,7 @@ mod tests {
             alias: "btc".to_owned(),
             chain: ChainId::from_stored("bip122:00".to_owned()),
             pulse,
+            nodes: None,
         };
         assert_eq!(
             status(&[followed]),

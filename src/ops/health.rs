@@ -1,6 +1,6 @@
 //! `/healthz` and `/readyz`.
 
-use super::{Ops, PATIENCE};
+use super::{NodeSeen, Nodes, Ops, PATIENCE};
 use crate::clock::rfc3339;
 use crate::store::StoreError;
 use serde::Serialize;
@@ -37,6 +37,29 @@ struct ChainJson {
     height: Option<u64>,
     node_height: Option<u64>,
     lag: Option<u64>,
+    /// EVM: those of the config, in the order of preference.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    endpoints: Vec<NodeJson>,
+}
+
+#[derive(Serialize)]
+struct NodeJson {
+    name: String,
+    state: &'static str,
+    told: String,
+    is_current: bool,
+    height: Option<u64>,
+}
+
+fn endpoints(nodes: &Nodes) -> Vec<NodeJson> {
+    let json = |node: NodeSeen| NodeJson {
+        name: node.name,
+        state: node.state,
+        told: node.words,
+        is_current: node.is_current,
+        height: node.height,
+    };
+    nodes.look().endpoints.into_iter().map(json).collect()
 }
 
 /// Whether every chain is followed and the database is read, and the answer in words.
@@ -65,6 +88,7 @@ pub(super) async fn readyz(ops: &Ops) -> (bool, String) {
             lag: height
                 .zip(node_height)
                 .map(|(ours, node)| node.saturating_sub(ours)),
+            endpoints: followed.nodes.as_ref().map_or_else(Vec::new, endpoints),
         });
     }
     let ready = ReadyJson {

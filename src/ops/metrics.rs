@@ -26,6 +26,7 @@ pub(super) async fn exposition(ops: &Ops) -> Result<String, std::fmt::Error> {
     process(&mut page, parts, readings.as_ref());
     store(&mut page, &parts.store.counters());
     chains(&mut page, parts, readings.as_ref());
+    super::nodes::exposition(&mut page, parts);
     if let Some(readings) = &readings {
         money(&mut page, parts, readings);
         callbacks(&mut page, parts.clock.now_ms(), readings);

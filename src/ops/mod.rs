@@ -5,10 +5,12 @@
 mod health;
 mod listener;
 mod metrics;
+mod nodes;
 mod text;
 mod vitals;
 
 pub use listener::Listener;
+pub use nodes::{NodeSeen, Nodes, NodesSeen};
 pub use vitals::{Ailment, Part, Vitals};
 
 use crate::clock::Clock;
@@ -42,6 +44,8 @@ pub struct Followed {
     pub chain: ChainId,
     /// The follower's pulse.
     pub pulse: Pulse,
+    /// EVM: its endpoints.
+    pub nodes: Option<Nodes>,
 }
 
 /// What the answers are made of. Cheap to clone.

@@ -33,6 +33,8 @@ pub struct Setup {
     pub chain_lines: String,
     /// More tables at the end of the file.
     pub tables: String,
+    /// False where the tables at the end name all chains there are.
+    pub has_bitcoin: bool,
     /// For the child process, beside an environment without any `CREDITD_` variable.
     pub environment: Vec<(String, String)>,
 }
@@ -56,7 +58,17 @@ impl Setup {
             ops_listen: "off".to_owned(),
             chain_lines: String::new(),
             tables: String::new(),
+            has_bitcoin: true,
             environment: Vec::new(),
+        }
+    }
+
+    /// A config of the EVM chains in these tables alone.
+    pub fn for_evm(tables: impl Into<String>) -> Self {
+        Self {
+            tables: tables.into(),
+            has_bitcoin: false,
+            ..Self::new(String::new(), PathBuf::new())
         }
     }
 
@@ -82,12 +94,17 @@ impl Setup {
             "" => String::new(),
             name => format!("instance = {}\n", quote(name)),
         };
+        let head = format!(
+            "database = \"creditd.db\"\n\n[log]\nlevel = \"debug\"\n\n[ops]\nlisten = {}\n\n",
+            quote(&self.ops_listen)
+        );
+        if !self.has_bitcoin {
+            return format!("{head}{}\n", self.tables);
+        }
         format!(
-            "database = \"creditd.db\"\n\n[log]\nlevel = \"debug\"\n\n[ops]\nlisten = \
-             {}\n\n[[bitcoin]]\nalias = \"btc\"\n\
+            "{head}[[bitcoin]]\nalias = \"btc\"\n\
              network = {}\n{instance}rpc_url = {}\ncookie_file = {}\npoll_ms = 50\nmempool_ms = 50\n\
              {}\n[[bitcoin.policy]]\nconfirmations = {}\n\n{}\n",
-            quote(&self.ops_listen),
             quote(&self.network),
             quote(&self.rpc_url),
             quote(&self.cookie_file.display().to_string()),

@@ -1,10 +1,12 @@
 //! The commands on a ledger of an EVM chain, in a config that has a Bitcoin chain too.
 
 use creditd::rules::chain_state::ChainState;
+use creditd::store::{Database, OpenMode};
 use serde_json::{Value, json};
 
 use crate::sample::D1;
 use crate::sample_evm::{DAI, E1, E2, EvmSample, USDC, script, shown};
+use crate::schema;
 
 #[track_caller]
 fn told(sample: &EvmSample, args: &[&str]) -> String {
@@ -92,6 +94,40 @@ fn hashes_are_printed_with_their_prefix_and_read_with_and_without() {
         )
         .unwrap();
     assert_eq!(causes, 0);
+}
+
+#[test]
+fn event_bodies_are_those_of_the_schema() {
+    let sample = EvmSample::filled();
+    let raw = rusqlite::Connection::open(sample.files.database()).unwrap();
+    let mut statement = raw.prepare("SELECT body FROM events").unwrap();
+    let bodies: Vec<String> = statement
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    assert!(bodies.len() > 10);
+    for body in &bodies {
+        assert_eq!(schema::faults_of(body.as_bytes()), Vec::<String>::new(), "{body}");
+    }
+    let is_told = |what: &str| bodies.iter().any(|body| body.contains(what));
+    assert!(is_told("\"finality_required\":\"finalized\"") && is_told("\"payer\":\"0xD1220A0c"));
+}
+
+#[test]
+fn a_payment_that_waits_for_finality_is_not_overdue() {
+    let sample = EvmSample::filled();
+    let next_due = || {
+        let database = Database::open(&sample.files.database(), OpenMode::ReadOnly).unwrap();
+        let readings = database.read(|tx| tx.readings()).unwrap();
+        readings.chains[0].next_due_height
+    };
+    assert_eq!(next_due(), None, "block 101 is deep enough, and not final yet");
+    let raw = rusqlite::Connection::open(sample.files.database()).unwrap();
+    raw.execute_batch("UPDATE chains SET finalized_height = 101")
+        .unwrap();
+    drop(raw);
+    assert_eq!(next_due(), Some(101));
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use creditd::clock::Clock;
+use creditd::sandbox::evm::EvmSandbox;
 use serde_json::Value;
 
 use crate::common::daemon::{Daemon, Setup};
@@ -124,11 +126,24 @@ fn check(scrape: &Scrape, expr: &str) {
 #[track_caller]
 fn scrape() -> Scrape {
     let node = FakeNode::regtest(3);
+    let evm = EvmSandbox::start(31_337, Clock::real()).unwrap();
+    let tables = format!(
+        "[[evm]]\nalias = \"dev\"\nchain_id = 31337\ninstance = \"test\"\npoll_ms = 20\n\
+         [[evm.endpoint]]\nname = \"own\"\nurl = \"{}\"\n\
+         [evm.native]\nsymbol = \"ETH\"\ninner = \"traces\"\npolicy = [ {{ confirmations = 3 }} ]\n",
+        evm.url()
+    );
     let mut daemon = Daemon::start(&Setup {
         ops_listen: "127.0.0.1:0".to_owned(),
+        tables,
         ..Setup::for_stub(&node.stub)
     });
     daemon.wait_height(3);
+    daemon.wait_for("both follow", &["chain", "status"], |status| {
+        let chains = status["chains"].as_array()?;
+        let is_following = |chain: &Value| chain["state"] == "following";
+        (chains.len() == 2 && chains.iter().all(is_following)).then_some(())
+    });
     let (status, page) = daemon.ops("/metrics");
     assert_eq!(status, 200);
     daemon.stop();

@@ -120,7 +120,10 @@ fn fits(pattern: &str, text: &str) -> bool {
             None => whole(text),
             Some((units, rest)) => whole(units) && digits(rest) && rest.ends_with(|c| c != '0'),
         },
-        "^[0-9a-f]{64}$" => hex(text, 64),
+        "^(0x)?[0-9a-f]{64}$" => hex(text.strip_prefix("0x").unwrap_or(text), 64),
+        "^0x[0-9a-fA-F]{40}$" => text
+            .strip_prefix("0x")
+            .is_some_and(|rest| hex(&rest.to_ascii_lowercase(), 40)),
         "^dep_[0-9a-f]{40}$" => text.strip_prefix("dep_").is_some_and(|rest| hex(rest, 40)),
         "^cr_[0-9a-f]{40}$" => text.strip_prefix("cr_").is_some_and(|rest| hex(rest, 40)),
         other => panic!("the schema has a pattern that is not checked: {other}"),

@@ -2,6 +2,7 @@
 
 use super::super::chains::ChainRow;
 use super::super::codec::uint;
+use super::super::nodes::NodeEndpoint;
 use super::super::{ReadTx, Rescan, StoreError};
 
 /// A chain and what is under way on it.
@@ -17,6 +18,8 @@ pub struct ChainStatus {
     pub held: u64,
     /// Rescans that are not done.
     pub rescans: Vec<Rescan>,
+    /// EVM: how its endpoints stand, and since when.
+    pub endpoints: Vec<(NodeEndpoint, i64)>,
     /// The height of an accepted reorg that waits for the node.
     pub reanchor_to: Option<u64>,
 }
@@ -51,6 +54,7 @@ impl ReadTx<'_> {
                 .into_iter()
                 .filter(|rescan| rescan.state == "running")
                 .collect(),
+            endpoints: self.node_endpoints(chain.key)?,
             reanchor_to: self.asked_reanchor(chain.key)?.map(|asked| asked.fork_height),
             chain,
         })

@@ -8,8 +8,10 @@ use rusqlite::params;
 
 const EVENTS: &str = "SELECT max(seq) FROM events";
 const TALLIES: &str = "SELECT kind, count FROM tallies WHERE subject = ?1 AND chain = ?2 ORDER BY kind";
-const NEXT_DUE: &str = "SELECT min(due_height) FROM deposits \
-     WHERE chain = ?1 AND state = 'confirming' AND held_reason IS NULL";
+/// What waits for a finality tag that its block does not have yet is not due, however deep it is.
+const NEXT_DUE: &str = "SELECT min(d.due_height) FROM deposits d JOIN chains c ON c.id = ?1 \
+     WHERE d.chain = ?1 AND d.state = 'confirming' AND d.held_reason IS NULL AND (d.tag IS NULL \
+     OR d.due_height <= CASE d.tag WHEN 'safe' THEN c.safe_height ELSE c.finalized_height END)";
 const HELD: &str = "SELECT count(*) FROM deposits WHERE chain = ?1 AND held_reason IS NOT NULL";
 const RESCANS: &str = "SELECT count(*) FROM rescans WHERE chain = ?1 AND state = 'running'";
 const TIME: &str =

@@ -1,0 +1,129 @@
+//! EVM chains: from the endpoints of the config to a source, and what is told of them while it runs.
+
+use super::DaemonError;
+use crate::chain::evm::endpoints::{Endpoints, EndpointsConfig, Node, Standing};
+use crate::chain::evm::{EvmRules, EvmSource};
+use crate::clock::Clock;
+use crate::config::{EvmChain, SecretError};
+use crate::egress::{Dial, HttpDial};
+use crate::ops::{NodeSeen, Nodes, NodesSeen};
+use crate::pulse::{Pulse, PulsingDial};
+use crate::rules::ChainId;
+use crate::store::{NodeEndpoint, Store, StoreError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// How often it is looked whether an endpoint stands otherwise than noted, for whoever asks the database.
+const NOTE_EVERY: Duration = Duration::from_secs(2);
+
+type Way = PulsingDial<HttpDial>;
+
+/// The endpoints of a chain, not yet asked anything.
+pub(super) struct EvmNodes {
+    nodes: Vec<Node<Way>>,
+    pulse: Pulse,
+}
+
+impl EvmNodes {
+    /// Those of the config.
+    pub(super) fn of(chain: &EvmChain, clock: Clock) -> Result<EvmNodes, SecretError> {
+        let pulse = Pulse::default();
+        let mut nodes = Vec::new();
+        for endpoint in &chain.endpoints {
+            let dial = HttpDial::believing(endpoint.ca_file.clone());
+            let dial = PulsingDial::new(dial, pulse.clone(), clock);
+            nodes.push(Node::of(endpoint, chain.batch_max, dial)?);
+        }
+        Ok(EvmNodes { nodes, pulse })
+    }
+
+    /// The source that asks them, and the pulse that its exchanges beat. What was the chain's first block
+    /// before is so for ever.
+    pub(super) async fn source(
+        self,
+        chain: &EvmChain,
+        store: &Store,
+        clock: Clock,
+    ) -> Result<(Arc<EvmSource<Way>>, Pulse), DaemonError> {
+        let id = chain.chain.clone();
+        let known = store.read(move |tx| tx.chain(&id)).await;
+        let genesis = known
+            .map_err(DaemonError::Database)?
+            .and_then(|known| known.genesis);
+        let endpoints = Endpoints::new(EndpointsConfig::of(chain), self.nodes, genesis, clock);
+        let source = EvmSource::new(EvmRules::of(chain), endpoints, clock);
+        Ok((Arc::new(source), self.pulse))
+    }
+}
+
+/// A look at the endpoints of a source, for operators.
+pub(super) fn look<D: Dial>(source: &Arc<EvmSource<D>>, clock: Clock) -> Nodes {
+    let source = Arc::clone(source);
+    Nodes::new(move || {
+        let counters = source.counters();
+        let seen = source.endpoints().list().into_iter().map(|view| NodeSeen {
+            state: view.standing.code(),
+            words: view.standing.words(clock.instant()),
+            why: why(&view.standing),
+            height: view.tip.map(|tip| tip.block.height),
+            is_current: view.is_current,
+            name: view.name,
+        });
+        NodesSeen {
+            endpoints: seen.collect(),
+            log_mismatches: counters.log_mismatches.load(Ordering::Relaxed),
+            unsupported_transfers: counters.unsupported_transfers.load(Ordering::Relaxed),
+        }
+    })
+}
+
+fn why(standing: &Standing) -> String {
+    match standing {
+        Standing::Unchecked | Standing::Healthy { .. } => String::new(),
+        Standing::Unreachable { why, .. }
+        | Standing::RateLimited { why, .. }
+        | Standing::Quarantined { why } => why.clone(),
+    }
+}
+
+/// Keeps in the database how the endpoints stand: commands read there, whatever listens or does not.
+pub(super) fn keep_noted(
+    chain: &ChainId,
+    nodes: Nodes,
+    (store, clock): (&Store, Clock),
+    parts: &mut JoinSet<Result<(), DaemonError>>,
+) {
+    let (chain, store) = (chain.clone(), store.clone());
+    parts.spawn(async move {
+        let mut noted = Vec::new();
+        loop {
+            let now: Vec<NodeEndpoint> = nodes.look().endpoints.into_iter().map(endpoint).collect();
+            if now != noted {
+                let (chain, told) = (chain.clone(), now.clone());
+                match store.write(move |tx| tx.note_endpoints(&chain, &told)).await {
+                    Ok(true) => noted = now,
+                    // The chain is not known yet, or the disk is full: the next look tries again.
+                    Ok(false) => {}
+                    Err(error) => noting_failed(&error),
+                }
+            }
+            clock.sleep(NOTE_EVERY).await;
+        }
+    });
+}
+
+fn endpoint(seen: NodeSeen) -> NodeEndpoint {
+    NodeEndpoint {
+        name: seen.name,
+        state: seen.state.to_owned(),
+        reason: seen.why,
+        is_current: seen.is_current,
+    }
+}
+
+/// Not worth an end: what cannot be written here cannot be written elsewhere either, and is told there.
+fn noting_failed(error: &StoreError) {
+    tracing::debug!("how the endpoints stand cannot be noted: {error}");
+}
