@@ -51,6 +51,42 @@ fn examples() -> Vec<String> {
     chains.map(|chain| format!("[[evm]]\n{chain}")).collect()
 }
 
+/// The texts of a page that are configs.
+fn configs_of(page: &str) -> Vec<&str> {
+    let texts = page.split("```toml\n").skip(1);
+    texts.map(|text| text.split("```").next().unwrap()).collect()
+}
+
+#[test]
+fn the_examples_of_the_pages_load_and_name_the_same_tokens_as_the_default_file() {
+    let known = parse(&examples().concat()).unwrap();
+    let pages = [
+        (include_str!("../../docs/evm.md"), 4),
+        (include_str!("../../README.md"), 1),
+    ];
+    for (page, count) in pages {
+        let configs = configs_of(page);
+        assert_eq!(configs.len(), count);
+        for text in configs {
+            let config = parse(text).unwrap();
+            let chain = &config.evm[0];
+            let same = known.evm.iter().find(|known| known.chain == chain.chain).unwrap();
+            for asset in chain.assets() {
+                assert!(
+                    same.assets().contains(&asset) || asset.symbol == "USDT",
+                    "{asset:?}"
+                );
+                let twin = same
+                    .assets()
+                    .into_iter()
+                    .find(|known| known.caip == asset.caip)
+                    .unwrap();
+                assert_eq!((twin.symbol, twin.decimals), (asset.symbol, asset.decimals));
+            }
+        }
+    }
+}
+
 fn tier(below: Option<(&str, u8)>, needs: Requirement) -> Tier {
     Tier {
         below: below.map(|(text, decimals)| Amount::from_units_str(text, decimals).unwrap()),
