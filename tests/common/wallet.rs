@@ -16,6 +16,8 @@ pub struct Coin {
     pub txid: String,
     pub vout: u32,
     pub sat: u64,
+    /// What it is locked with, in hex.
+    pub script: String,
 }
 
 /// A signed transaction that was not sent.
@@ -23,17 +25,19 @@ pub struct Coin {
 pub struct RawTx {
     pub txid: String,
     pub hex: String,
-    /// The satoshi of each output.
-    outputs: Vec<u64>,
+    /// The satoshi of each output, and its script in hex.
+    outputs: Vec<(u64, String)>,
 }
 
 impl RawTx {
     /// One of its outputs, to be spent.
     pub fn coin(&self, vout: u32) -> Coin {
+        let (sat, script) = self.outputs[vout as usize].clone();
         Coin {
             txid: self.txid.clone(),
             vout,
-            sat: self.outputs[vout as usize],
+            sat,
+            script,
         }
     }
 }
@@ -113,6 +117,7 @@ impl RegtestNode {
             txid,
             vout: u32::try_from(vout).unwrap(),
             sat: amount.to_sat(),
+            script: string(&coin["scriptPubKey"]),
         }
     }
 
@@ -173,7 +178,17 @@ impl RegtestNode {
             input: coins.iter().map(input).collect(),
             output: outputs.iter().map(output).collect(),
         };
-        let signed = self.call("signrawtransactionwithwallet", &[json!(serialize_hex(&unsigned))]);
+        // Told, for the node does not know a coin any more that something else has spent in a block.
+        let spent = |coin: &&Coin| {
+            json!({
+                "txid": coin.txid, "vout": coin.vout, "scriptPubKey": coin.script, "amount": btc(coin.sat),
+            })
+        };
+        let spent: Vec<Value> = coins.iter().map(spent).collect();
+        let signed = self.call(
+            "signrawtransactionwithwallet",
+            &[json!(serialize_hex(&unsigned)), json!(spent)],
+        );
         assert_eq!(
             signed["complete"],
             json!(true),
@@ -184,7 +199,7 @@ impl RegtestNode {
         let outputs = unsigned
             .output
             .iter()
-            .map(|output| output.value.to_sat())
+            .map(|output| (output.value.to_sat(), output.script_pubkey.to_hex_string()))
             .collect();
         let txid = string(&self.call("decoderawtransaction", &[json!(hex)])["txid"]);
         RawTx { txid, hex, outputs }

@@ -17,6 +17,7 @@ mod cases_outputs;
 mod cases_reorg;
 #[path = "../common/mod.rs"]
 mod common;
+mod conformance;
 mod evm_proxy;
 mod evm_rig;
 mod evm_source;
