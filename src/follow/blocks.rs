@@ -91,7 +91,9 @@ impl<S: ChainSource> Follower<S> {
         let fork = self.store.read(move |tx| tx.header_at(key, fork_height)).await?;
         let fork =
             fork.ok_or_else(|| StoreError::Contradiction(format!("no header at fork point {fork_height}")))?;
-        let most = usize::try_from(self.terms.reorg_window + REORG_EXTRA).unwrap_or(usize::MAX);
+        // Where finality lies below the window, more than the window can leave.
+        let window = self.terms.reorg_window.max(tip.height - fork_height);
+        let most = usize::try_from(window + REORG_EXTRA).unwrap_or(usize::MAX);
         let hashes = self.source.hashes(fork_height + 1, most).await?;
         let not_better = || Trouble::Stuck {
             state: ChainState::Behind,

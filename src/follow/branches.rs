@@ -103,7 +103,12 @@ impl<S: ChainSource> Follower<S> {
     /// The lowest height that a reorg may go back to: of the configured window, and on EVM chains of what is
     /// not final yet.
     pub(super) fn window_from(&self, tip: u64, finalized: Option<u64>) -> u64 {
-        let from = tip.saturating_sub(self.terms.reorg_window);
-        finalized.map_or(from, |last| from.min(last))
+        lowest(tip, self.terms.reorg_window, finalized)
     }
+}
+
+/// [`Follower::window_from`] of a configured window.
+pub(super) fn lowest(tip: u64, reorg_window: u64, finalized: Option<u64>) -> u64 {
+    let from = tip.saturating_sub(reorg_window);
+    finalized.map_or(from, |last| from.min(last))
 }

@@ -6,6 +6,7 @@
 mod ahead;
 mod blocks;
 mod branches;
+mod finality;
 mod report;
 mod rescan;
 mod start;
@@ -18,6 +19,7 @@ use crate::rules::chain_state::ChainState;
 use crate::rules::fork::{EqualBranches, ForkStep};
 use crate::rules::{BlockHash, HeldHeader, MempoolList, Tags};
 use crate::store::{ChainKey, ListApplied, Listing, NewChain, Store, StoreError, Terms};
+use finality::Finality;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
@@ -112,8 +114,10 @@ pub struct Follower<S: ChainSource> {
     forked: Option<(BlockHash, BlockHash, u64)>,
     /// Since when every node has served a branch that is no better than ours.
     left_since: Option<tokio::time::Instant>,
-    /// The finality tags that the node told last, and since when it tells these.
-    tags: (Tags, tokio::time::Instant),
+    /// The finality tags that were told last.
+    tags: Tags,
+    /// Up to where our blocks are safe, and final, and since when.
+    finality: Finality,
     failures: u32,
     /// For how many looks in a row the node has been behind, or without a block that it has promised.
     looks_behind: u32,
@@ -181,7 +185,8 @@ impl<S: ChainSource> Follower<S> {
             equals: EqualBranches::default(),
             forked: None,
             left_since: None,
-            tags: (Tags::default(), clock.instant()),
+            tags: Tags::default(),
+            finality: Finality::new(clock.instant()),
             failures: 0,
             looks_behind: 0,
             rescan_waits_for: String::new(),
@@ -265,6 +270,7 @@ impl<S: ChainSource> Follower<S> {
         let tip = row
             .cursor
             .ok_or_else(|| StoreError::Contradiction("an anchored chain without cursor".into()))?;
+        self.finality.note(self.clock.instant(), row.safe, row.finalized);
         let step = self.judge(&tip, &node, row.finalized).await?;
         let followed = self.follow_tip(step, &tip, &node).await;
         if self.reanchor(step, &followed).await? || followed? {
@@ -381,10 +387,12 @@ impl<S: ChainSource> Follower<S> {
     /// became final, nodes that agree now.
     async fn credit_waiting(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<(), Trouble> {
         let (key, height, ceiling) = (self.key, tip.height, node.credit_ceiling);
-        if node.tags != self.tags.0 {
-            self.tags = (node.tags, self.clock.instant());
-            // With nothing to credit: the tags are to be accepted first.
-            self.credit_now(tip, node, self.ceiling(node)).await?;
+        if node.tags != self.tags {
+            if self.finality.is_news(&node.tags) {
+                // With nothing to credit: the tags are to be accepted first.
+                self.credit_now(tip, node, self.ceiling(node)).await?;
+            }
+            self.tags = node.tags;
         }
         let is_due = self
             .store
@@ -464,12 +472,13 @@ impl<S: ChainSource> Follower<S> {
     }
 
     async fn reload_outpoints(&mut self, cursor: Option<&HeldHeader>) -> Result<(), StoreError> {
-        let (key, window) = (self.key, self.terms.reorg_window);
-        let height = cursor.map_or(0, |tip| tip.height.saturating_sub(window));
-        let outpoints = self
-            .store
-            .read(move |tx| tx.outpoints_of_interest(key, height))
-            .await?;
+        let (key, window, cursor) = (self.key, self.terms.reorg_window, cursor.copied());
+        let outpoints = self.store.read(move |tx| {
+            let finalized = tx.chain_by_key(key)?.finalized;
+            let height = cursor.map_or(0, |tip| branches::lowest(tip.height, window, finalized));
+            tx.outpoints_of_interest(key, height)
+        });
+        let outpoints = outpoints.await?;
         self.index.replace_outpoints(outpoints);
         self.connected_since_load = 0;
         Ok(())

@@ -29,24 +29,32 @@ impl<S: ChainSource> Follower<S> {
     /// What credits wait for where they need a finality tag that the node does not have or does not move.
     fn finality_trouble(&self, node: &NodeTip) -> Option<String> {
         let needs = |tag| self.terms.policies.values().any(|policy| policy.needs(tag));
-        let (tags, since) = self.tags;
         let tagged = [
-            (Requirement::Safe, tags.safe),
-            (Requirement::Finalized, tags.finalized),
+            (Requirement::Safe, node.tags.safe, self.finality.safe),
+            (
+                Requirement::Finalized,
+                node.tags.finalized,
+                self.finality.finalized,
+            ),
         ];
-        let still = self.clock.instant() - since;
-        tagged.into_iter().find_map(|(tag, block)| {
+        tagged.into_iter().find_map(|(tag, told, (accepted, since))| {
             let word = tag.tag().filter(|_| needs(tag))?;
-            match block {
-                None => Some(format!(
+            let still = self.clock.instant() - since;
+            let minutes = still.as_secs() / 60;
+            match (told, accepted) {
+                (None, _) => Some(format!(
                     "the node tells of no {word} block, which the policy asks for: nothing is credited by it"
                 )),
-                Some(block) if still >= FINALITY_PATIENCE && block.height < node.height => Some(format!(
-                    "the {word} block has stood at height {} for {} minutes: what needs it waits",
-                    block.height,
-                    still.as_secs() / 60
+                (Some(_), _) if still < FINALITY_PATIENCE => None,
+                (Some(_), Some(height)) if height < node.height => Some(format!(
+                    "the {word} block has stood at height {height} for {minutes} minutes: what needs it waits"
                 )),
-                Some(_) => None,
+                (Some(_), Some(_)) => None,
+                (Some(told), None) => Some(format!(
+                    "the {word} block at height {} has not been one of ours for {minutes} minutes: what needs \
+                     it waits",
+                    told.height
+                )),
             }
         })
     }
@@ -69,7 +77,7 @@ impl<S: ChainSource> Follower<S> {
         let was_following = self
             .reported
             .as_ref()
-            .is_some_and(|(last, ..)| last.is_following());
+            .is_some_and(|(last, ..)| last.is_following() || *last == ChainState::FinalityStalled);
         was_following && self.looks_behind < LOOKS_BEHIND
     }
 

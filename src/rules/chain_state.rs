@@ -78,7 +78,11 @@ impl ChainState {
     /// True where a halt that was before is over: a round at the node went well, or another halt took its
     /// place.
     pub fn ends_halt(self) -> bool {
-        self.is_halt() || matches!(self, ChainState::Following | ChainState::Syncing)
+        self.is_halt()
+            || matches!(
+                self,
+                ChainState::Following | ChainState::Syncing | ChainState::FinalityStalled
+            )
     }
 
     /// True where nothing is credited until an operator has acted or the node has become right again.

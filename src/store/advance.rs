@@ -101,7 +101,9 @@ impl WriteTx<'_> {
         if self.rules_hit_since(step.chain, &step.blocks)? {
             return Ok(Advanced::RulesChanged);
         }
-        let at = self.context(step.chain)?;
+        let mut at = self.context(step.chain)?;
+        // On the way to the first final block that is told, what is above it can be undone already.
+        at.finalized = at.finalized.or(step.tags.finalized.map(|last| last.height));
         let mut reorg = Reorg {
             fork: step.fork_height.map(|height| Fork {
                 height,

@@ -460,13 +460,18 @@ impl WriteTx<'_> {
     }
 
     /// Forgets what an older, larger window holds below this one. Each connect forgets one height, so nothing
-    /// lies deeper than the largest window that there can be.
+    /// lies deeper than the largest window that there can be. What is not final on an EVM chain stays.
     pub fn forget_below_window(&mut self, chain: ChainKey, window: u64) -> Result<(), StoreError> {
-        let cursor = self.chain_by_key(chain)?.cursor;
-        let Some((tip, below)) = cursor.and_then(|tip| Some((tip, tip.height.checked_sub(window + 1)?)))
-        else {
+        let row = self.chain_by_key(chain)?;
+        let below = row
+            .cursor
+            .and_then(|tip| Some((tip, tip.height.checked_sub(window + 1)?)));
+        let Some((tip, below)) = below else {
             return Ok(());
         };
+        let below = row
+            .finalized
+            .map_or(below, |last| below.min(last.saturating_sub(1)));
         self.forget_headers(chain, tip.height.saturating_sub(REORG_WINDOW_MAX), below)
     }
 }

@@ -233,6 +233,23 @@ const QUERIES: &[(Invariant, &str)] = &[
     ),
     (
         Invariant::I9CursorHonest,
+        "SELECT c.caip, 'safe up to ' || coalesce(c.safe_height, 'none') || ' and final up to ' \
+         || coalesce(c.finalized_height, 'none') || ', the cursor is at ' || coalesce(c.cursor_height, 'none') \
+         FROM chains c WHERE c.safe_height > coalesce(c.cursor_height, -1) \
+         OR c.finalized_height > coalesce(c.cursor_height, -1) OR (c.finalized_height IS NOT NULL \
+         AND NOT EXISTS (SELECT 1 FROM headers WHERE chain = c.id AND height = c.finalized_height))",
+    ),
+    (
+        // A credit that a reorg moved keeps the cause that it had.
+        Invariant::I3Justified,
+        "SELECT d.dep_id, 'credited at height ' || d.height || ', which is not ' || d.tag FROM deposits d \
+         JOIN chains c ON c.id = d.chain WHERE d.state = 'credited' AND d.tag IS NOT NULL \
+         AND d.height > coalesce(iif(d.tag = 'safe', c.safe_height, c.finalized_height), -1) \
+         AND NOT EXISTS (SELECT 1 FROM audit WHERE output = d.output AND from_state = 'credited' \
+                         AND to_state = 'credited')",
+    ),
+    (
+        Invariant::I9CursorHonest,
         "SELECT lower(hex(t.txid)), 'in a block at height ' || i.height || ', whose header is not held' \
          FROM inclusions i JOIN txs t ON t.id = i.tx \
          WHERE NOT EXISTS (SELECT 1 FROM headers WHERE chain = i.chain AND height = i.height)",

@@ -22,6 +22,7 @@ impl WriteTx<'_> {
             return Ok(());
         }
         let row = self.chain_by_key(chain)?;
+        let below_window = tip.height.checked_sub(terms.reorg_window + 1);
         if let Some(safe) = self.acceptable(chain, tags.safe, row.safe)? {
             self.conn()
                 .prepare_cached("UPDATE chains SET safe_height = ?2 WHERE id = ?1")?
@@ -34,12 +35,12 @@ impl WriteTx<'_> {
             .prepare_cached("UPDATE chains SET finalized_height = ?2 WHERE id = ?1")?
             .execute(params![chain.0, int(last)?])?;
         // What was kept only because it was not final.
-        let below_window = tip.height.checked_sub(terms.reorg_window + 1);
-        match (row.finalized, below_window) {
-            (Some(before), Some(below_window)) if before <= below_window => {
+        let before = row.finalized.unwrap_or_default();
+        match below_window {
+            Some(below_window) if before <= below_window => {
                 self.forget_headers(chain, before, below_window.min(last.saturating_sub(1)))
             }
-            _ => Ok(()),
+            Some(_) | None => Ok(()),
         }
     }
 

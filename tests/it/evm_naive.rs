@@ -287,7 +287,11 @@ impl Rig {
         let tags = {
             let world = self.chain.world();
             let node = &world.nodes[world.current];
-            node.finality.tags(&world.tree, &node.tip)
+            let mut tags = node.finality.tags(&world.tree, &node.tip);
+            for tag in [&mut tags.safe, &mut tags.finalized] {
+                *tag = tag.filter(|block| world.tree.is_on(&block.hash, &node.tip));
+            }
+            tags
         };
         let is_due = match needs {
             Requirement::Confirmations(depth) => paid.height + u64::from(depth) - 1 <= tip,
