@@ -97,6 +97,15 @@ CREATE TABLE assets (
     UNIQUE (chain, caip)
 ) STRICT;
 
+-- Where inner coin of an EVM chain is read from which height on: of two sources the same coin would have two
+-- outpoints, so a change counts for blocks to come and what was read once is read again in the same way.
+CREATE TABLE inner_sources (
+    chain       INTEGER NOT NULL REFERENCES chains (id),
+    from_height INTEGER NOT NULL CHECK (from_height >= 0),
+    source      TEXT NOT NULL CHECK (source IN ('traces', 'eip7708', 'none')),
+    PRIMARY KEY (chain, from_height)
+) STRICT, WITHOUT ROWID;
+
 -- A merchant: a slug, made at its first use.
 CREATE TABLE merchants (
     id         INTEGER PRIMARY KEY,

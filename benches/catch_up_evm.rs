@@ -233,7 +233,7 @@ fn source(node: &AnvilNode, token: &Token, what: Watched, clock: Clock) -> EvmSo
     let rules = EvmRules {
         chain,
         tokens: BTreeMap::from([(contract, rule)]),
-        native: inner.map(|inner| NativeRule { inner }),
+        native: inner.map(NativeRule::by),
         has_bloom: true,
         lists_pending: false,
     };

@@ -1,10 +1,11 @@
 //! EVM chains: from the endpoints of the config to a source, and what is told of them while it runs.
 
 use super::DaemonError;
+use super::chains::new_chain;
 use crate::chain::evm::endpoints::{Endpoints, EndpointsConfig, Node, Standing};
 use crate::chain::evm::{EvmRules, EvmSource};
 use crate::clock::Clock;
-use crate::config::{EvmChain, SecretError};
+use crate::config::{ChainConfig, EvmChain, SecretError};
 use crate::egress::{Dial, HttpDial};
 use crate::ops::{NodeSeen, Nodes, NodesSeen};
 use crate::pulse::{Pulse, PulsingDial};
@@ -47,13 +48,23 @@ impl EvmNodes {
         store: &Store,
         clock: Clock,
     ) -> Result<(Arc<EvmSource<Way>>, Pulse), DaemonError> {
-        let id = chain.chain.clone();
-        let known = store.read(move |tx| tx.chain(&id)).await;
-        let genesis = known
-            .map_err(DaemonError::Database)?
-            .and_then(|known| known.genesis);
+        let new = new_chain(ChainConfig::Evm(chain));
+        let rules = EvmRules::of(chain);
+        let inner = rules
+            .native
+            .as_ref()
+            .and_then(|native| native.inner.last().copied());
+        let known = store.write_patiently(move |tx| {
+            let known = tx.ensure_chain(&new)?;
+            let pinned = match inner {
+                Some((_, inner)) => tx.pin_inner(known.key, inner.word())?,
+                None => Vec::new(),
+            };
+            Ok((known.genesis, pinned))
+        });
+        let (genesis, pinned) = known.await.map_err(DaemonError::Database)?;
         let endpoints = Endpoints::new(EndpointsConfig::of(chain), self.nodes, genesis, clock);
-        let source = EvmSource::new(EvmRules::of(chain), endpoints, clock);
+        let source = EvmSource::new(rules.with_pinned(&pinned), endpoints, clock);
         Ok((Arc::new(source), self.pulse))
     }
 }

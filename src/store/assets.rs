@@ -2,7 +2,7 @@
 //! at which it was first listed, or what somebody was sent long before would be credited.
 
 use super::chains::{ChainKey, ChainRow, one};
-use super::codec::int;
+use super::codec::{int, uint};
 use super::{ReadTx, StoreError, WriteTx};
 use crate::rules::{Asset, ChainId};
 use rusqlite::params;
@@ -87,6 +87,63 @@ impl ReadTx<'_> {
 }
 
 impl WriteTx<'_> {
+    /// A chain has one coin. Under another id the payments that are known would be others, and count again.
+    fn refuse_other_coin(&self, chain: &ChainRow, caip: &str) -> Result<(), StoreError> {
+        let known = one::<String>(
+            self.conn(),
+            "SELECT caip FROM assets WHERE chain = ?1 AND contract IS NULL",
+            params![chain.key.0],
+        )?;
+        match known.filter(|known| known != caip) {
+            None => Ok(()),
+            Some(known) => Err(StoreError::Refused(format!(
+                "the coin of {} is {known} in the database and {caip} in the config: payments are told with \
+                 the \
+                 former; correct coin_type in the config",
+                chain.alias
+            ))),
+        }
+    }
+
+    /// Pins where inner coin is read from the next block on, `traces`, `eip7708` or `none`, and says where it
+    /// is read from which height on, lowest first. What is pinned for blocks that were read stays.
+    pub fn pin_inner(&mut self, chain: ChainKey, source: &str) -> Result<Vec<(u64, String)>, StoreError> {
+        let mut pinned = self.inner_sources(chain)?;
+        if pinned.last().is_some_and(|(_, last)| last == source) {
+            return Ok(pinned);
+        }
+        let row = self.chain_by_key(chain)?;
+        let from = match (&row.cursor, pinned.is_empty()) {
+            // Of coin that is watched from now on nothing counts that came before.
+            (_, true) | (None, _) => 0,
+            (Some(tip), false) => tip.height + 1,
+        };
+        self.conn().execute(
+            "INSERT INTO inner_sources (chain, from_height, source) VALUES (?1, ?2, ?3) \
+             ON CONFLICT (chain, from_height) DO UPDATE SET source = excluded.source",
+            params![chain.0, int(from)?, source],
+        )?;
+        if let Some((_, before)) = pinned.last() {
+            let words = format!("inner coin is read by {source} from height {from} on, by {before} below");
+            self.audit_chain(chain, "inner", before, source, &words)?;
+        }
+        pinned.retain(|(height, _)| *height < from);
+        pinned.push((from, source.to_owned()));
+        Ok(pinned)
+    }
+
+    fn inner_sources(&self, chain: ChainKey) -> Result<Vec<(u64, String)>, StoreError> {
+        let mut statement = self.conn().prepare_cached(
+            "SELECT from_height, source FROM inner_sources WHERE chain = ?1 ORDER BY from_height",
+        )?;
+        let mut rows = statement.query([chain.0])?;
+        let mut pinned = Vec::new();
+        while let Some(row) = rows.next()? {
+            pinned.push((uint(row.get(0)?)?, row.get(1)?));
+        }
+        Ok(pinned)
+    }
+
     /// Takes assets off the list that the chain itself contradicts; those listed anew count from then on.
     pub fn unlist(&mut self, chain: ChainKey, assets: &[Asset]) -> Result<(), StoreError> {
         for asset in assets {
@@ -119,6 +176,9 @@ impl WriteTx<'_> {
             };
             let floor = new.from.map(int).transpose()?;
             let from = from.max(floor);
+            if new.asset == Asset::Native {
+                self.refuse_other_coin(chain, &new.caip)?;
+            }
             let decimals = one::<u8>(
                 self.conn(),
                 "SELECT decimals FROM assets WHERE chain = ?1 AND caip = ?2",

@@ -58,7 +58,7 @@ fn source(url: &str, tokens: &[&Token], inner: Option<Inner>) -> EvmSource<HttpD
     let rules = EvmRules {
         chain,
         tokens: tokens.iter().map(token).collect::<BTreeMap<_, _>>(),
-        native: inner.map(|inner| NativeRule { inner }),
+        native: inner.map(NativeRule::by),
         has_bloom: true,
         lists_pending: false,
     };

@@ -53,7 +53,7 @@ impl RawBlock {
 impl<D: Dial> EvmSource<D> {
     pub(super) async fn fetch_block(&self, hash: BlockHash, is_whole: bool) -> Result<RawBlock, SourceError> {
         let text = format!("0x{hash}");
-        let contracts = self.log_contracts();
+        let mut contracts = self.log_contracts();
         let cached = match is_whole {
             true => None,
             false => self.headers.take(hash),
@@ -84,25 +84,29 @@ impl<D: Dial> EvmSource<D> {
         };
         if !contracts.is_empty() {
             raw.logs = decode_logs(answers.next(), hash)?;
+            let logs_coin = self.inner_at(self.height_of(&raw)) == Some(Inner::Logs);
+            contracts.retain(|contract| *contract != SYSTEM || logs_coin);
             self.hold_against_bloom(hash, &contracts, &mut raw).await?;
         }
-        if let Some(Inner::Traces(call)) = self.rules.native.map(|native| native.inner) {
+        if let Some(Inner::Traces(call)) = self.inner_at(self.height_of(&raw)) {
             raw.movements = Some(self.movements(hash, &raw, call).await?);
         }
         Ok(raw)
     }
 
-    /// The contracts whose logs are read.
+    /// The contracts whose logs are read, at some height.
     fn log_contracts(&self) -> Vec<Account> {
         let mut contracts = self.listed_tokens();
-        if self
-            .rules
-            .native
-            .is_some_and(|native| native.inner == Inner::Logs)
-        {
+        let inner = self.rules.native.iter().flat_map(|native| &native.inner);
+        if inner.into_iter().any(|(_, inner)| *inner == Inner::Logs) {
             contracts.push(SYSTEM);
         }
         contracts
+    }
+
+    /// Where inner coin is read at a height; `None` where the coin is not watched.
+    pub(super) fn inner_at(&self, height: u64) -> Option<Inner> {
+        self.rules.native.as_ref().map(|native| native.inner_at(height))
     }
 
     /// A node behind a balancer may answer for another that has the block, with a list that lacks what it has
@@ -261,7 +265,7 @@ impl<D: Dial> EvmSource<D> {
         read.map_err(|why| odd_answer(doing(), &why))
     }
 
-    fn height_of(&self, raw: &RawBlock) -> u64 {
+    pub(super) fn height_of(&self, raw: &RawBlock) -> u64 {
         raw.fields.number.get().copied().unwrap_or_default()
     }
 }

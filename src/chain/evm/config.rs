@@ -34,10 +34,25 @@ pub struct TokenRule {
 }
 
 /// How the chain's own coin is watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NativeRule {
-    /// Where coin that moves inside transactions is read.
-    pub inner: Inner,
+    /// Where coin that moves inside transactions is read from which height on, lowest first.
+    pub inner: Vec<(u64, Inner)>,
+}
+
+impl NativeRule {
+    /// One way for all heights.
+    pub fn by(inner: Inner) -> NativeRule {
+        NativeRule {
+            inner: vec![(0, inner)],
+        }
+    }
+
+    /// Where it is read in the block at a height.
+    pub fn inner_at(&self, height: u64) -> Inner {
+        let reached = self.inner.iter().rev().find(|(from, _)| *from <= height);
+        reached.map_or(Inner::Unseen, |(_, inner)| *inner)
+    }
 }
 
 /// Where coin that moves inside transactions is read: one place only, or the same coin would have two
@@ -63,7 +78,44 @@ pub enum TraceCall {
     Flat,
 }
 
+impl Inner {
+    fn of(source: InnerSource) -> Inner {
+        match source {
+            InnerSource::Traces(TraceMethod::Auto) => Inner::Traces(TraceCall::Any),
+            InnerSource::Traces(TraceMethod::Debug) => Inner::Traces(TraceCall::Debug),
+            InnerSource::Traces(TraceMethod::Block) => Inner::Traces(TraceCall::Flat),
+            InnerSource::Eip7708 => Inner::Logs,
+            InnerSource::None { .. } => Inner::Unseen,
+        }
+    }
+
+    /// The word in the database; which call gives the traces changes nothing about what they say.
+    pub fn word(self) -> &'static str {
+        match self {
+            Inner::Traces(_) => "traces",
+            Inner::Logs => "eip7708",
+            Inner::Unseen => "none",
+        }
+    }
+}
+
 impl EvmRules {
+    /// Reads inner coin as it is pinned: heights and [`Inner::word`]s, lowest first.
+    #[must_use]
+    pub fn with_pinned(mut self, pinned: &[(u64, String)]) -> EvmRules {
+        if let Some(native) = &mut self.native {
+            let now = native.inner.last().map_or(Inner::Unseen, |(_, inner)| *inner);
+            let read = |word: &str| match word {
+                "traces" if matches!(now, Inner::Traces(_)) => now,
+                "traces" => Inner::Traces(TraceCall::Any),
+                "eip7708" => Inner::Logs,
+                _ => Inner::Unseen,
+            };
+            native.inner = pinned.iter().map(|(from, word)| (*from, read(word))).collect();
+        }
+        self
+    }
+
     /// What the operator's config says.
     pub fn of(chain: &EvmChain) -> EvmRules {
         let token = |token: &EvmToken| {
@@ -75,15 +127,7 @@ impl EvmRules {
             };
             (Account(token.contract.0), rule)
         };
-        let native = |native: &EvmNative| NativeRule {
-            inner: match native.inner {
-                InnerSource::Traces(TraceMethod::Auto) => Inner::Traces(TraceCall::Any),
-                InnerSource::Traces(TraceMethod::Debug) => Inner::Traces(TraceCall::Debug),
-                InnerSource::Traces(TraceMethod::Block) => Inner::Traces(TraceCall::Flat),
-                InnerSource::Eip7708 => Inner::Logs,
-                InnerSource::None { .. } => Inner::Unseen,
-            },
-        };
+        let native = |native: &EvmNative| NativeRule::by(Inner::of(native.inner));
         EvmRules {
             chain: chain.chain.clone(),
             tokens: chain.tokens.iter().map(token).collect(),

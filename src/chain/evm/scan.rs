@@ -86,6 +86,7 @@ impl<D: Dial> EvmSource<D> {
             shorts: Vec::new(),
             txids: BTreeSet::new(),
             has_logs: !self.listed_tokens().is_empty(),
+            logs_coin: self.inner_at(self.height_of(raw)) == Some(Inner::Logs),
         };
         self.want_by_logs(hash, raw, index, &mut wanted)?;
         self.want_by_txs(raw, index, &mut wanted)?;
@@ -252,7 +253,7 @@ impl<D: Dial> EvmSource<D> {
             }
         }
         let Some(logs) = &paid.receipt.logs else {
-            let needs_logs = wanted.has_logs || self.reads_system_logs();
+            let needs_logs = wanted.has_logs || wanted.logs_coin;
             return if needs_logs {
                 Err("its receipt has no logs".to_owned())
             } else {
@@ -260,7 +261,7 @@ impl<D: Dial> EvmSource<D> {
             };
         };
         for (place, log) in (0..).zip(logs) {
-            let Some(transfer) = self.listed_transfer(log)? else {
+            let Some(transfer) = self.listed_transfer(log, wanted.logs_coin)? else {
                 continue;
             };
             let Transfer {
@@ -286,19 +287,13 @@ impl<D: Dial> EvmSource<D> {
         Ok(outputs)
     }
 
-    fn reads_system_logs(&self) -> bool {
-        self.rules
-            .native
-            .is_some_and(|native| native.inner == Inner::Logs)
-    }
-
     /// A transfer of something that is listed.
-    fn listed_transfer(&self, log: &LogFields) -> Result<Option<Transfer>, String> {
+    fn listed_transfer(&self, log: &LogFields, logs_coin: bool) -> Result<Option<Transfer>, String> {
         let Some(contract) = log.address.get() else {
             return Err(fault("a log's address", &log.address));
         };
         let is_listed = match *contract == SYSTEM {
-            true => self.reads_system_logs(),
+            true => logs_coin,
             false => self.rules.tokens.contains_key(contract) && !locked(&self.disabled).contains(contract),
         };
         if !is_listed {

@@ -21,6 +21,8 @@ pub(super) struct Wanted {
     pub(super) txids: BTreeSet<Txid>,
     /// Are logs of theirs needed?
     pub(super) has_logs: bool,
+    /// Are those logs read that the chain itself writes of coin that moves?
+    pub(super) logs_coin: bool,
 }
 
 impl<D: Dial> EvmSource<D> {

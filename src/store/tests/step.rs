@@ -284,3 +284,24 @@ fn plants(database: &Database) -> Vec<(String, String)> {
     }
     plants
 }
+
+#[test]
+fn what_reads_inner_coin_changes_for_blocks_to_come_alone() {
+    let (_scratch, mut database) = Scratch::new();
+    let pinned = database.write(0, |tx| {
+        let (chain, _) = prepare(tx)?;
+        let text = |pinned: Vec<(u64, String)>| {
+            let one = |(from, source): (u64, String)| format!("{from} {source}");
+            pinned.into_iter().map(one).collect::<Vec<_>>().join(", ")
+        };
+        assert_eq!(text(tx.pin_inner(chain, "none")?), "0 none");
+        assert_eq!(text(tx.pin_inner(chain, "none")?), "0 none");
+        // The cursor is at block 1.
+        assert_eq!(text(tx.pin_inner(chain, "traces")?), "0 none, 2 traces");
+        // A change before the next block came replaces the one before it.
+        assert_eq!(text(tx.pin_inner(chain, "eip7708")?), "0 none, 2 eip7708");
+        assert_eq!(text(tx.pin_inner(chain, "eip7708")?), "0 none, 2 eip7708");
+        Ok(())
+    });
+    pinned.unwrap();
+}

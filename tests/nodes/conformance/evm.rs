@@ -87,9 +87,7 @@ impl<P: Paid> Watching<P> {
             is_balance_checked: false,
             is_unindexed: false,
         };
-        let native = NativeRule {
-            inner: Inner::Traces(TraceCall::Any),
-        };
+        let native = NativeRule::by(Inner::Traces(TraceCall::Any));
         let (tokens, native) = match P::IS_TOKEN {
             true => (BTreeMap::from([(Account(self.token), token)]), None),
             false => (BTreeMap::new(), Some(native)),
