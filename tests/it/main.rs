@@ -54,6 +54,8 @@ mod depths;
 mod evm_endpoints;
 mod evm_forks;
 mod evm_naive;
+mod evm_player;
+mod evm_properties;
 mod evm_proxy;
 mod evm_rig;
 mod evm_runs;

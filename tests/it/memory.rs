@@ -125,7 +125,11 @@ impl Memory {
         for (vout, out) in (0..).zip(&tx.outputs) {
             let from = |leg: &Leg| self.assets.get(&asset_key(&leg.asset)).copied();
             let is_listed = out.leg.as_ref().is_none_or(|leg| from(leg) <= Some(height));
-            if tx.is_failed || out.leg.as_ref().is_some_and(|leg| from(leg).is_none()) || !is_listed {
+            if tx.is_failed
+                || (out.leg.is_some() && out.amount == 0)
+                || out.leg.as_ref().is_some_and(|leg| from(leg).is_none())
+                || !is_listed
+            {
                 continue;
             }
             let Some(own) = self.rules.get_mut(&out.script).filter(|own| own.from <= height) else {

@@ -16,11 +16,11 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use std::collections::{BTreeMap, BTreeSet};
 
-fn number(name: &str, otherwise: u64) -> u64 {
+pub fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
 }
 
-fn config(cases: u32) -> ProptestConfig {
+pub fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
         cases: number("PROPTEST_CASES", u64::from(cases)) as u32,
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
@@ -29,7 +29,7 @@ fn config(cases: u32) -> ProptestConfig {
 }
 
 /// The lines that may change when something is asked again: the asking itself.
-fn without_asking(lines: Vec<String>) -> Vec<String> {
+pub fn without_asking(lines: Vec<String>) -> Vec<String> {
     let is_asking = |line: &String| {
         line.starts_with("rescans ")
             || (line.starts_with("audit ")
@@ -58,7 +58,7 @@ fn without_id(line: &str) -> String {
 }
 
 /// Everything is fed once more: polls, a restart, all blocks.
-async fn repeat(rig: &mut Rig, times: usize) {
+pub async fn repeat(rig: &mut Rig, times: usize) {
     for _ in 0..times {
         rig.rounds(5).await;
         rig.reopen().await;

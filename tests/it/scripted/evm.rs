@@ -64,6 +64,15 @@ impl Call {
         }
     }
 
+    /// By the same sender with the same nonce, and nothing in it yet.
+    pub fn emptied(&self) -> Call {
+        Call {
+            legs: vec![],
+            is_failed: false,
+            ..self.clone()
+        }
+    }
+
     /// Its own value.
     pub fn value(self, to: &Script, amount: u64) -> Call {
         let from = self.sender.clone();
@@ -113,6 +122,33 @@ impl Call {
         self.legs
             .retain(|out| out.leg.as_ref().is_some_and(|leg| leg.place == 0));
         self
+    }
+
+    /// How a later run may differ: what the transaction says by itself stays. `what` picks a movement.
+    pub fn changed(&self, how: usize, what: usize, other: &Script) -> Call {
+        let mut call = self.clone();
+        let runs: Vec<usize> = (0..call.legs.len())
+            .filter(|at| call.legs[*at].leg.as_ref().is_some_and(|leg| leg.place != 0))
+            .collect();
+        let Some(at) = runs.get(what % runs.len().max(1)).copied() else {
+            return call;
+        };
+        match how {
+            0 => {
+                for leg in call.legs.iter_mut().filter_map(|out| out.leg.as_mut()) {
+                    leg.place += u64::from(leg.place != 0);
+                }
+            }
+            1 => call.legs[at].amount += 1,
+            2 => drop(call.legs.remove(at)),
+            3 => call.legs[at].leg.as_mut().unwrap().from = other.clone(),
+            4 => call.legs[at].script = other.clone(),
+            _ => call.is_failed = true,
+        }
+        match call.is_failed {
+            true => call.fails(),
+            false => call,
+        }
     }
 
     fn run(&self, txid: Txid) -> Arc<Tx> {
