@@ -47,13 +47,13 @@ impl<S: ChainSource> Follower<S> {
                 )),
                 (Some(_), _) if still < FINALITY_PATIENCE => None,
                 (Some(_), Some(height)) if height < node.height => Some(format!(
-                    "the {word} block has stood at height {height} for {minutes} minutes: what needs it \
-                     waits"
+                    "the {word} block has stood at height {height} for {minutes} minutes: what needs \
+                     it waits"
                 )),
                 (Some(_), Some(_)) => None,
                 (Some(told), None) => Some(format!(
-                    "the {word} block at height {} has not been one of ours for {minutes} minutes: what needs \
-                     it waits",
+                    "the {word} block at height {} has not been one of ours for {minutes} minutes: what \
+                     needs it waits",
                     told.height
                 )),
             }

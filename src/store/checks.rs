@@ -235,7 +235,8 @@ const QUERIES: &[(Invariant, &str)] = &[
         Invariant::I9CursorHonest,
         "SELECT c.caip, 'safe up to ' || coalesce(c.safe_height, 'none') || ' and final up to ' \
          || coalesce(c.finalized_height, 'none') || ', the cursor is at ' \
-         || coalesce(c.cursor_height, 'none') FROM chains c WHERE c.safe_height > coalesce(c.cursor_height, -1) \
+         || coalesce(c.cursor_height, 'none') FROM chains c WHERE c.safe_height > coalesce(c.cursor_height, \
+         -1) \
          OR c.finalized_height > coalesce(c.cursor_height, -1) OR (c.finalized_height IS NOT NULL \
          AND NOT EXISTS (SELECT 1 FROM headers WHERE chain = c.id AND height = c.finalized_height))",
     ),

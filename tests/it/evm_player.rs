@@ -1,5 +1,5 @@
-//! Plays a random script on a rig with an EVM chain: transactions that move several things and run otherwise in
-//! the next block that holds them, nonces that are used up by others, nodes that forget, lag and lie about
+//! Plays a random script on a rig with an EVM chain: transactions that move several things and run otherwise
+//! in the next block that holds them, nonces that are used up by others, nodes that forget, lag and lie about
 //! finality, operators, crashes. Each act is decoded from one number, as in [`crate::player`].
 
 use crate::evm_rig::{LATER, TUSD, evm_with, flat, list, need};
@@ -265,7 +265,8 @@ impl Player {
         }
     }
 
-    /// The last blocks are lost to a longer branch, on which what they held runs again, is replaced, or is not.
+    /// The last blocks are lost to a longer branch, on which what they held runs again, is replaced, or is
+    /// not.
     fn reorg(&mut self, dice: &mut Dice) {
         let tip = self.rig.tip();
         let branch = self.rig.chain.world().tree.branch(&tip);

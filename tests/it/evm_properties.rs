@@ -1,5 +1,6 @@
-//! Random EVM worlds through the real follower and store, as [`crate::properties`] does with Bitcoin's: nothing
-//! is violated after any round, and at rest the tables are what a naive scan says and no repeat changes them.
+//! Random EVM worlds through the real follower and store, as [`crate::properties`] does with Bitcoin's:
+//! nothing is violated after any round, and at rest the tables are what a naive scan says and no repeat
+//! changes them.
 
 use crate::evm_player::{Player, add_early};
 use crate::player::Dice;

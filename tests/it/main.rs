@@ -57,6 +57,7 @@ mod evm_naive;
 mod evm_player;
 mod evm_properties;
 mod evm_proxy;
+mod evm_repeats;
 mod evm_rig;
 mod evm_runs;
 mod evm_tags;

@@ -3,7 +3,7 @@
 
 use crate::rig::{Rig, folder, in_simulation};
 use creditd::rules::invariants::Invariant;
-use creditd::store::{Database, OpenMode};
+use creditd::store::{Database, OpenMode, Violation};
 use rusqlite::Connection;
 
 /// Takes the guards of the tables away.
@@ -202,6 +202,20 @@ async fn filled() -> Rig {
     rig.settle().await;
     rig.compare();
     rig
+}
+
+/// What the checks find in a copy of a rig's database with something spoilt.
+pub fn spoil(rig: &Rig, sql: &str) -> Vec<Violation> {
+    let folder = folder();
+    let path = folder.path().join("spoilt.db");
+    let from = Connection::open(rig.path()).unwrap();
+    from.execute("VACUUM INTO ?1", [path.to_str().unwrap()]).unwrap();
+    let spoil = Connection::open(&path).unwrap();
+    spoil.execute_batch(UNGUARD).unwrap();
+    assert!(spoil.execute(sql, []).unwrap() > 0, "nothing spoilt: {sql}");
+    drop(spoil);
+    let spoilt = Database::open(&path, OpenMode::ReadOnly).unwrap();
+    spoilt.read(|tx| tx.violations(20)).unwrap()
 }
 
 #[test]
