@@ -7,6 +7,7 @@ mod ahead;
 mod blocks;
 mod branches;
 mod finality;
+mod lists;
 mod report;
 mod rescan;
 mod start;
@@ -18,7 +19,7 @@ use crate::pulse::Pulse;
 use crate::rules::chain_state::ChainState;
 use crate::rules::fork::{EqualBranches, ForkStep};
 use crate::rules::{BlockHash, HeldHeader, MempoolList, Tags};
-use crate::store::{ChainKey, ListApplied, Listing, NewChain, Store, StoreError, Terms};
+use crate::store::{ChainKey, NewChain, Store, StoreError, Terms};
 use finality::Finality;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,8 +85,6 @@ enum Next {
     Wait,
 }
 
-/// An unchanged list is applied again after this long, to keep the clock of evictions running.
-const LIST_REPEAT: Duration = Duration::from_secs(10);
 /// Outpoints of interest are loaded anew after this many connected blocks, which forgets those past the
 /// window.
 const RELOAD_BLOCKS: u64 = 144;
@@ -401,49 +400,6 @@ impl<S: ChainSource> Follower<S> {
         if is_due && (!self.source.needs_agreement() || self.source.is_agreed(tip).await) {
             self.credit_now(tip, node, ceiling).await?;
         }
-        Ok(())
-    }
-
-    async fn list_mempool(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<(), Trouble> {
-        let now = self.clock.instant();
-        if node.hash != tip.header.hash || self.listed_at.is_some_and(|at| now - at < self.settings.mempool) {
-            return Ok(());
-        }
-        self.poll += 1;
-        let poll = self.poll;
-        let Some(list) = self.source.mempool(&self.index).await? else {
-            return Ok(());
-        };
-        self.listed_at = Some(now);
-        let list = Arc::new(list);
-        let is_repeat = |(last, at): &(Arc<MempoolList>, _)| *last == list && now - *at < LIST_REPEAT;
-        if self.last_list.as_ref().is_some_and(is_repeat) {
-            return Ok(());
-        }
-        let listing = Listing {
-            poll,
-            is_synced: self.node_trouble(node).is_none() && list.is_complete,
-            every_ms: millis(self.settings.mempool),
-        };
-        let (key, terms, applied) = (self.key, self.terms.clone(), list.clone());
-        let applying = self
-            .store
-            .write(move |tx| tx.apply_mempool(key, &applied, listing, &terms));
-        let (outpoints, known) = match applying.await? {
-            ListApplied::Done(outpoints) => (outpoints, Some((list, now))),
-            ListApplied::Partly(outpoints) => {
-                // The next look refreshes the index first and then lists again.
-                self.listed_at = None;
-                (outpoints, Some((list, now)))
-            }
-            ListApplied::Pending(outpoints) => (outpoints, None),
-            ListApplied::Outdated => return Ok(()),
-        };
-        self.store.wake();
-        outpoints
-            .iter()
-            .for_each(|outpoint| self.index.add_outpoint(outpoint));
-        self.last_list = known;
         Ok(())
     }
 

@@ -1,0 +1,58 @@
+//! Listing the mempool at the tip.
+
+use super::{Follower, Trouble};
+use crate::chain::{ChainSource, NodeTip};
+use crate::clock::millis;
+use crate::rules::{HeldHeader, MempoolList};
+use crate::store::{ListApplied, Listing};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An unchanged list is applied again after this long, to keep the clock of evictions running.
+const LIST_REPEAT: Duration = Duration::from_secs(10);
+
+impl<S: ChainSource> Follower<S> {
+    /// Lists the mempool where it is time to, and applies what was read at our tip.
+    pub(super) async fn list_mempool(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<(), Trouble> {
+        let now = self.clock.instant();
+        if node.hash != tip.header.hash || self.listed_at.is_some_and(|at| now - at < self.settings.mempool) {
+            return Ok(());
+        }
+        self.poll += 1;
+        let poll = self.poll;
+        let Some(list) = self.source.mempool(&self.index).await? else {
+            return Ok(());
+        };
+        self.listed_at = Some(now);
+        let list = Arc::new(list);
+        let is_repeat = |(last, at): &(Arc<MempoolList>, _)| *last == list && now - *at < LIST_REPEAT;
+        if self.last_list.as_ref().is_some_and(is_repeat) {
+            return Ok(());
+        }
+        let listing = Listing {
+            poll,
+            is_synced: self.node_trouble(node).is_none() && list.is_complete,
+            every_ms: millis(self.settings.mempool),
+        };
+        let (key, terms, applied) = (self.key, self.terms.clone(), list.clone());
+        let applying = self
+            .store
+            .write(move |tx| tx.apply_mempool(key, &applied, listing, &terms));
+        let (outpoints, known) = match applying.await? {
+            ListApplied::Done(outpoints) => (outpoints, Some((list, now))),
+            ListApplied::Partly(outpoints) => {
+                // The next look refreshes the index first and then lists again.
+                self.listed_at = None;
+                (outpoints, Some((list, now)))
+            }
+            ListApplied::Pending(outpoints) => (outpoints, None),
+            ListApplied::Outdated => return Ok(()),
+        };
+        self.store.wake();
+        outpoints
+            .iter()
+            .for_each(|outpoint| self.index.add_outpoint(outpoint));
+        self.last_list = known;
+        Ok(())
+    }
+}
