@@ -185,7 +185,7 @@ fn c12_a_chain_whose_endpoints_are_all_of_another_one_stores_nothing() {
 }
 
 #[test]
-fn a_token_whose_contract_has_other_decimals_is_not_watched() {
+fn c18_token_whose_contract_has_other_decimals_is_not_watched() {
     let node = sandbox(31_337);
     let token = Token {
         decimals: 18,

@@ -18,6 +18,7 @@ mod cases_reorg;
 #[path = "../common/mod.rs"]
 mod common;
 mod conformance;
+mod evm_daemon;
 mod evm_proxy;
 mod evm_rig;
 mod evm_source;
