@@ -141,10 +141,7 @@ impl<S: ChainSource> Follower<S> {
         Follower::open_shared(Arc::new(source), store, clock, settings).await
     }
 
-    /// The same with a source that somebody else looks at too.
-    ///
-    /// # Errors
-    /// As [`Follower::open`].
+    /// The same, errors too, with a source that somebody else looks at as well.
     pub async fn open_shared(
         source: Arc<S>,
         store: Store,
