@@ -19,6 +19,7 @@ use creditd::store::{
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+use super::SEEN;
 use super::stage::Stage;
 use crate::common::wait::{PATIENCE, wait_until};
 
@@ -178,16 +179,24 @@ impl<S: Stage> Bench<S> {
 
     // ---- what it must say ----
 
-    /// The state of a payment that waits, or has come to wait again; `unseen` where nobody can see that.
-    pub fn waiting(&self, unseen: &'static str) -> &'static str {
+    /// The state of a payment that waits and was in no block yet.
+    pub fn new_one(&self) -> &'static str {
         match S::SHOWS_WAITING {
             true => "seen",
-            false => unseen,
+            false => "absent",
         }
     }
 
-    /// Where a payment stands, every event about it, and the books of its credit. The event of a payment that
-    /// waits is left out of what is expected where nobody can see that.
+    /// The state of a payment that waits again, because its block left the chain.
+    pub fn lost_one(&self) -> &'static str {
+        match S::SHOWS_WAITING {
+            true => "seen",
+            false => "orphaned",
+        }
+    }
+
+    /// Where a payment stands, every event about it, and the books of its credit. `deposit.seen` is left out
+    /// of what is expected where nobody can see what waits.
     #[track_caller]
     pub fn assert_is(&self, txid: Txid, state: &str, events: &[&str], journal: &[&str]) {
         let deposit = self.deposit(txid);
@@ -200,7 +209,7 @@ impl<S: Stage> Bench<S> {
             let net = story.credit.as_ref().is_some_and(|credit| !credit.net.is_zero());
             assert_eq!(net, found == "credited", "{story:?}");
         }
-        let is_told = |event: &&&str| S::SHOWS_WAITING || **event != "deposit.seen";
+        let is_told = |event: &&&str| S::SHOWS_WAITING || **event != SEEN;
         let events: Vec<&str> = events.iter().filter(is_told).copied().collect();
         let journal: Vec<String> = journal.iter().map(ToString::to_string).collect();
         let moves = deposit.iter().flat_map(|story| &story.audit);
@@ -269,10 +278,12 @@ async fn start<S: Stage>(stage: &S, path: &Path) -> (Store, Follower<S::Source>)
         below: None,
         needs: Requirement::Confirmations(CREDIT_DEPTH),
     };
+    let policy = Policy::new(&[top]).unwrap();
+    let policies = chain.assets.iter().map(|asset| (asset.asset, policy.clone()));
     let settings = Settings {
         start: Start::Tip,
         terms: Terms {
-            policies: [(stage.asset(), Policy::new(&[top]).unwrap())].into(),
+            policies: policies.collect(),
             reorg_window: REORG_WINDOW.into(),
             evict_after_ms: 600_000,
         },

@@ -8,7 +8,7 @@ use creditd::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use creditd::chain::rpc::Auth;
 use creditd::clock::Clock;
 use creditd::egress::HttpDial;
-use creditd::rules::{Asset, BlockHash, Script, Txid};
+use creditd::rules::{BlockHash, Script, Txid};
 use creditd::sandbox::Sandbox;
 use creditd::store::{NewAsset, NewChain};
 use serde_json::json;
@@ -62,8 +62,8 @@ fn output(payee: Payee) -> (String, u64) {
 /// The simulated node.
 pub struct Simulated {
     node: Sandbox,
-    /// The first block that [`Stage::step_aside`] took off.
-    left: Option<BlockHash>,
+    /// The first blocks of the branch that [`Stage::step_aside`] took off, and of the other.
+    left: Option<[BlockHash; 2]>,
     _folder: TempDir,
 }
 
@@ -91,10 +91,6 @@ impl Stage for Simulated {
 
     fn chain(&self) -> NewChain {
         chain()
-    }
-
-    fn asset(&self) -> Asset {
-        Asset::Native
     }
 
     fn watched(&self) -> Script {
@@ -143,12 +139,15 @@ impl Stage for Simulated {
         let left = self.lowest(depth);
         self.node.invalidate(left).unwrap();
         self.mine(&[], count);
-        self.left = Some(left);
+        self.left = Some([left, self.lowest(count)]);
     }
 
     fn come_back(&mut self) {
         match self.left.take() {
-            Some(left) => self.node.reconsider(left).unwrap(),
+            Some([left, other]) => {
+                self.node.invalidate(other).unwrap();
+                self.node.reconsider(left).unwrap();
+            }
             None => self.node.catch_up(),
         }
     }
@@ -168,8 +167,8 @@ pub struct Real {
     /// Coins that nobody has spent.
     coins: Vec<Coin>,
     made: BTreeMap<Txid, Made>,
-    /// The first block that [`Stage::step_aside`] took off.
-    left: Option<String>,
+    /// The first blocks of the branch that [`Stage::step_aside`] took off, and of the other, if it has any.
+    left: Option<(String, Option<String>)>,
 }
 
 struct Made {
@@ -203,10 +202,6 @@ impl Stage for Real {
 
     fn chain(&self) -> NewChain {
         chain()
-    }
-
-    fn asset(&self) -> Asset {
-        Asset::Native
     }
 
     fn watched(&self) -> Script {
@@ -258,11 +253,15 @@ impl Stage for Real {
         for _ in 0..count {
             self.node.generateblock(&[]);
         }
-        self.left = Some(left);
+        let other = (count > 0).then(|| self.lowest(count));
+        self.left = Some((left, other));
     }
 
     fn come_back(&mut self) {
-        let left = self.left.take().expect("it has stepped aside");
+        let (left, other) = self.left.take().expect("it has stepped aside");
+        if let Some(other) = other {
+            self.node.invalidate(&other);
+        }
         self.node.reconsider(&left);
     }
 }

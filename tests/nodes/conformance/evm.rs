@@ -1,6 +1,5 @@
 //! Chains of Ethereum's kind: the simulated node, and a real one, each paid in coin and in a token.
 
-use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::time::Duration;
 
@@ -24,26 +23,57 @@ pub const WATCHED: [u8; 20] = [0xd1; 20];
 /// Another, which nobody watches.
 pub const NOBODY: [u8; 20] = [0xd2; 20];
 
-/// What is paid.
+/// What is paid, and what creditd watches.
 pub trait Paid {
+    /// A token is paid, else coin.
     const IS_TOKEN: bool;
+    /// The chain's coin is watched, and pending transactions are listed for it. A token is watched where this
+    /// is not all.
+    const HAS_COIN: bool;
+    /// Coin is paid by a contract, in a call of its own.
+    const IS_INNER: bool;
+    /// The payment stands in the transaction itself.
+    const SHOWS_WAITING: bool = !Self::IS_TOKEN && !Self::IS_INNER;
+    const HAS_TOKEN: bool = !Self::SHOWS_WAITING;
 }
 
-/// The chain's own coin.
+/// Coin, and it alone is watched.
 pub struct Coin;
 
-/// A token.
+/// A token, and it alone is watched.
 pub struct Token;
+
+/// Coin from a contract, which pays out what it is sent.
+pub struct InnerCoin;
+
+/// A token where the coin is watched too.
+pub struct TokenBesideCoin;
 
 impl Paid for Coin {
     const IS_TOKEN: bool = false;
+    const HAS_COIN: bool = true;
+    const IS_INNER: bool = false;
 }
 
 impl Paid for Token {
     const IS_TOKEN: bool = true;
+    const HAS_COIN: bool = false;
+    const IS_INNER: bool = false;
 }
 
-/// What creditd is told of the chain: `token` is watched, or the coin.
+impl Paid for InnerCoin {
+    const IS_TOKEN: bool = false;
+    const HAS_COIN: bool = true;
+    const IS_INNER: bool = true;
+}
+
+impl Paid for TokenBesideCoin {
+    const IS_TOKEN: bool = true;
+    const HAS_COIN: bool = true;
+    const IS_INNER: bool = false;
+}
+
+/// What creditd is told of the chain.
 pub struct Watching<P> {
     token: [u8; 20],
     paid: PhantomData<P>,
@@ -88,44 +118,34 @@ impl<P: Paid> Watching<P> {
             is_unindexed: false,
         };
         let native = NativeRule::by(Inner::Traces(TraceCall::Any));
-        let (tokens, native) = match P::IS_TOKEN {
-            true => (BTreeMap::from([(Account(self.token), token)]), None),
-            false => (BTreeMap::new(), Some(native)),
-        };
+        let token = (Account(self.token), token);
         EvmRules {
             chain: Self::id(),
-            tokens,
-            native,
+            tokens: P::HAS_TOKEN.then_some(token).into_iter().collect(),
+            native: P::HAS_COIN.then_some(native),
             has_bloom: true,
-            lists_pending: !P::IS_TOKEN,
-        }
-    }
-
-    pub fn asset(&self) -> Asset {
-        match P::IS_TOKEN {
-            true => Asset::Token(self.token),
-            false => Asset::Native,
+            lists_pending: P::HAS_COIN,
         }
     }
 
     pub fn chain(&self) -> NewChain {
         let id = Self::id();
-        let (caip, symbol, decimals) = match P::IS_TOKEN {
-            true => (id.erc20(&self.token), "TUSD", DECIMALS),
-            false => (id.evm_coin(60), "ETH", 18),
-        };
-        let asset = NewAsset {
-            asset: self.asset(),
+        let asset = |asset, caip, symbol: &str, decimals| NewAsset {
+            asset,
             caip,
             symbol: symbol.to_owned(),
             decimals,
             from: None,
         };
+        let token = asset(Asset::Token(self.token), id.erc20(&self.token), "TUSD", DECIMALS);
+        let coin = asset(Asset::Native, id.evm_coin(60), "ETH", 18);
+        let coin = P::HAS_COIN.then_some(coin);
+        let token = P::HAS_TOKEN.then_some(token);
         NewChain {
             id,
             genesis: None,
             alias: "evm".to_owned(),
-            assets: vec![asset],
+            assets: coin.into_iter().chain(token).collect(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use creditd::chain::evm::EvmSource;
 use creditd::egress::{Dial, DialError, HttpDial, HttpReply, HttpRequest};
-use creditd::rules::{Asset, BlockHash, Script, Txid};
+use creditd::rules::{BlockHash, Script, Txid};
 use creditd::store::NewChain;
 use ethers_core::utils::keccak256;
 use serde_json::{Value, json};
@@ -14,7 +14,8 @@ use super::bench::REORG_WINDOW;
 use super::evm::{CHAIN_ID, DECIMALS, NOBODY, Paid, WATCHED, Watching};
 use super::stage::{Payee, Stage};
 use crate::common::anvil::{AnvilNode, hex};
-use crate::common::contracts::{self, address, uint};
+use crate::common::contracts::{self, address, payments, uint};
+use crate::common::evm::Splitter;
 
 /// The accounts that the node signs for, but for the one that issues the token.
 const PAYERS: usize = 9;
@@ -68,6 +69,7 @@ struct Made {
 pub struct Real<P> {
     node: AnvilNode,
     token: contracts::Token,
+    splitter: Splitter,
     watching: Watching<P>,
     switch: Switch,
     /// The node that is shown instead.
@@ -80,7 +82,7 @@ pub struct Real<P> {
 impl<P: Paid> Stage for Real<P> {
     type Source = EvmSource<Switch>;
 
-    const SHOWS_WAITING: bool = !P::IS_TOKEN;
+    const SHOWS_WAITING: bool = P::SHOWS_WAITING;
 
     const UNDOABLE: u32 = REORG_WINDOW + 10;
 
@@ -90,12 +92,14 @@ impl<P: Paid> Stage for Real<P> {
         for payer in 1..=PAYERS {
             token.mint(&node, &node.account(payer), 1_000_000_000_000);
         }
+        let splitter = Splitter::deploy(&node);
         node.mine(10);
         let contract = const_hex::decode_to_array(&token.address).unwrap();
         Self {
             switch: Switch::to(node.url()),
             node,
             token,
+            splitter,
             watching: Watching::new(contract),
             twin: None,
             made: Vec::new(),
@@ -114,10 +118,6 @@ impl<P: Paid> Stage for Real<P> {
 
     fn chain(&self) -> NewChain {
         self.watching.chain()
-    }
-
-    fn asset(&self) -> Asset {
-        self.watching.asset()
     }
 
     fn watched(&self) -> Script {
@@ -175,6 +175,11 @@ impl<P: Paid> Stage for Real<P> {
         if count > 0 {
             twin.mine(count);
         }
+        let waiting = self.node.pending();
+        let waiting = waiting.iter().map(|hash| Txid::from_hex(&hash[2..]).unwrap());
+        for txid in self.mined_in_last(depth).into_iter().chain(waiting) {
+            twin.send_raw(&self.made(txid).raw);
+        }
         self.switch.turn_to(twin.url());
         self.twin = Some(twin);
     }
@@ -208,6 +213,11 @@ impl<P: Paid> Real<P> {
             fields["data"] = json!(self.token.contract.call_data("transfer", &arguments));
         } else {
             (fields["to"], fields["value"]) = (json!(to), json!(hex(amount.into())));
+        }
+        if P::IS_INNER {
+            let arguments = payments(&[(&to, amount.into())]);
+            fields["to"] = json!(self.splitter.address);
+            fields["data"] = json!(self.splitter.contract.call_data("split", &arguments));
         }
         let raw = self.node.call("eth_signTransaction", json!([fields]));
         let bytes = const_hex::decode(raw.as_str().unwrap()).unwrap();

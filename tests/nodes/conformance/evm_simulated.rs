@@ -3,8 +3,10 @@
 use creditd::chain::evm::EvmSource;
 use creditd::clock::Clock;
 use creditd::egress::HttpDial;
-use creditd::rules::{Asset, BlockHash, Script, Txid};
-use creditd::sandbox::evm::{Address, EvmSandbox, Nonce, Stale, Token as TokenFacts, Tx, U256};
+use creditd::rules::{BlockHash, Script, Txid};
+use creditd::sandbox::evm::{
+    Address, CallKind, EvmSandbox, InnerCall, Nonce, Stale, Token as TokenFacts, Tx, U256,
+};
 use creditd::store::NewChain;
 
 use super::bench::REORG_WINDOW;
@@ -27,7 +29,7 @@ pub struct Simulated<P> {
 impl<P: Paid> Stage for Simulated<P> {
     type Source = EvmSource<HttpDial>;
 
-    const SHOWS_WAITING: bool = !P::IS_TOKEN;
+    const SHOWS_WAITING: bool = P::SHOWS_WAITING;
 
     const UNDOABLE: u32 = REORG_WINDOW + 10;
 
@@ -54,10 +56,6 @@ impl<P: Paid> Stage for Simulated<P> {
 
     fn chain(&self) -> NewChain {
         self.watching.chain()
-    }
-
-    fn asset(&self) -> Asset {
-        self.watching.asset()
     }
 
     fn watched(&self) -> Script {
@@ -116,10 +114,15 @@ impl<P: Paid> Simulated<P> {
             Payee::Us(amount) => (Address(WATCHED), amount),
             Payee::Nobody => (Address(NOBODY), 5),
         };
-        let tx = match P::IS_TOKEN {
-            true => Tx::pay_token(self.token, payer, to, U256::from(amount)),
-            false => Tx::pay(payer, to, U256::from(amount)),
+        let amount = U256::from(amount);
+        let mut tx = match P::IS_TOKEN {
+            true => Tx::pay_token(self.token, payer, to, amount),
+            false => Tx::pay(payer, to, amount),
         };
+        if P::IS_INNER {
+            tx.to = Some(Address::of("splitter"));
+            tx.effects.calls = vec![InnerCall::new(CallKind::Call, to, amount)];
+        }
         let txid = self.node.prepare(Tx {
             nonce: Nonce::Given(0),
             gas_price,

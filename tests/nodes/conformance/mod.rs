@@ -44,7 +44,8 @@ macro_rules! sources {
                     payment_is_credited_once_at_its_depth,
                     payments_of_one_block_are_credited_each_for_itself,
                     payment_to_nobody_is_nothing,
-                    payments_made_while_it_was_down_are_all_credited;
+                    payments_made_while_it_was_down_are_all_credited,
+                    two_hundred_blocks_while_it_was_down_are_made_up_for;
                 reorgs:
                     reorg_before_the_credit_takes_the_payment_back,
                     reorg_past_the_credit_reverses_it,
@@ -61,11 +62,14 @@ macro_rules! sources {
                     replacement_that_pays_nobody_takes_the_payment_away,
                     replacement_by_a_reorg_before_the_credit,
                     replacement_by_a_reorg_past_the_credit_and_back,
-                    replacement_by_a_reorg_that_pays_nobody;
+                    replacement_by_a_reorg_that_pays_nobody,
+                    replacement_after_a_reorg_that_lost_the_payment;
                 nodes:
                     node_that_is_behind_changes_nothing,
                     node_on_a_worse_branch_changes_nothing,
-                    restart_beside_a_node_on_a_worse_branch_changes_nothing;
+                    restart_beside_a_node_on_a_worse_branch_changes_nothing,
+                    branches_as_good_as_each_other_shown_in_turn_change_nothing,
+                    better_branch_that_is_given_up_again_is_undone;
                 restarts:
                     restart_between_any_two_steps_changes_nothing,
                     crash_in_the_middle_of_any_round_changes_nothing;
@@ -81,4 +85,9 @@ sources! {
     evm_coin_real: crate::conformance::evm_real::Real<crate::conformance::evm::Coin>;
     evm_token_simulated: crate::conformance::evm_simulated::Simulated<crate::conformance::evm::Token>;
     evm_token_real: crate::conformance::evm_real::Real<crate::conformance::evm::Token>;
+    evm_inner_simulated: crate::conformance::evm_simulated::Simulated<crate::conformance::evm::InnerCoin>;
+    evm_inner_real: crate::conformance::evm_real::Real<crate::conformance::evm::InnerCoin>;
+    evm_both_simulated:
+        crate::conformance::evm_simulated::Simulated<crate::conformance::evm::TokenBesideCoin>;
+    evm_both_real: crate::conformance::evm_real::Real<crate::conformance::evm::TokenBesideCoin>;
 }

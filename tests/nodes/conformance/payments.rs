@@ -3,14 +3,14 @@
 use super::bench::{Bench, CREDIT_DEPTH};
 use super::stage::Payee::{Nobody, Us};
 use super::stage::Stage;
-use super::{CONFIRMING, CREATED, SEEN};
+use super::{CONFIRMING, CREATED, REPLACED, SEEN};
 
 /// `P-.-.-.`
 pub fn payment_is_credited_once_at_its_depth<S: Stage>() {
     let mut bench = Bench::<S>::open();
     let paid = bench.stage.pay(Us(7_000_000));
     bench.settle();
-    bench.assert_is(paid, bench.waiting("absent"), &[SEEN], &[]);
+    bench.assert_is(paid, bench.new_one(), &[SEEN], &[]);
     bench.stage.mine(&[paid], 1);
     for _ in 1..CREDIT_DEPTH {
         bench.settle();
@@ -80,7 +80,35 @@ pub fn payments_made_while_it_was_down_are_all_credited<S: Stage>() {
         bench.assert_is(paid, "credited", &[CONFIRMING, CREATED], &["credit"]);
     }
     bench.assert_is(c, "confirming", &[CONFIRMING], &[]);
-    bench.assert_is(waits, bench.waiting("absent"), &[SEEN], &[]);
+    bench.assert_is(waits, bench.new_one(), &[SEEN], &[]);
     bench.assert_credits(3);
+    bench.assert_at_rest();
+}
+
+/// A payment early, one in the middle, one at the end, and one that was seen before and never came: something
+/// else took its place.
+pub fn two_hundred_blocks_while_it_was_down_are_made_up_for<S: Stage>() {
+    let mut bench = Bench::<S>::open();
+    let gone = bench.stage.pay(Us(500_000));
+    bench.settle();
+    bench.go_down();
+    let [early, middle, late] = [1_000_000, 2_000_000, 3_000_000].map(|amount| bench.stage.pay(Us(amount)));
+    let taker = bench.stage.rival(gone, Nobody);
+    bench.stage.mine(&[early], 100);
+    bench.stage.mine(&[middle], 60);
+    bench.stage.mine(&[taker], 40);
+    bench.stage.mine(&[late], 1);
+    bench.come_up();
+    bench.settle();
+    for paid in [early, middle] {
+        bench.assert_is(paid, "credited", &[CONFIRMING, CREATED], &["credit"]);
+    }
+    bench.assert_is(late, "confirming", &[CONFIRMING], &[]);
+    let (state, events): (_, &[&str]) = match S::SHOWS_WAITING {
+        true => ("replaced", &[SEEN, REPLACED]),
+        false => ("absent", &[]),
+    };
+    bench.assert_is(gone, state, events, &[]);
+    bench.assert_credits(2);
     bench.assert_at_rest();
 }

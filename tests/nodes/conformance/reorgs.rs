@@ -26,10 +26,10 @@ pub fn reorg_before_the_credit_takes_the_payment_back<S: Stage>() {
         bench.stage.reorg(depth, depth + 1, &[]);
         bench.settle();
         let mut events = vec![SEEN, CONFIRMING, ORPHANED, SEEN];
-        bench.assert_is(paid, bench.waiting("orphaned"), &events, &[]);
+        bench.assert_is(paid, bench.lost_one(), &events, &[]);
         bench.stage.mine(&[], CREDIT_DEPTH);
         bench.settle();
-        bench.assert_is(paid, bench.waiting("orphaned"), &events, &[]);
+        bench.assert_is(paid, bench.lost_one(), &events, &[]);
         bench.stage.mine(&[paid], CREDIT_DEPTH);
         bench.settle();
         events.extend([CONFIRMING, CREATED]);
@@ -48,11 +48,11 @@ pub fn reorg_past_the_credit_reverses_it<S: Stage>() {
     bench.settle();
     let events = [SEEN, CONFIRMING, CREATED, REVERSED, SEEN];
     let journal = ["credit", "reversal:orphaned"];
-    bench.assert_is(paid, bench.waiting("orphaned"), &events, &journal);
+    bench.assert_is(paid, bench.lost_one(), &events, &journal);
     bench.assert_at_rest();
     bench.stage.mine(&[], CREDIT_DEPTH);
     bench.settle();
-    bench.assert_is(paid, bench.waiting("orphaned"), &events, &journal);
+    bench.assert_is(paid, bench.lost_one(), &events, &journal);
     bench.assert_credits(1);
     bench.assert_at_rest();
 }
@@ -92,7 +92,7 @@ pub fn payment_lost_and_found_over_and_over_is_one_credit<S: Stage>() {
         bench.settle();
         events.extend([REVERSED, SEEN]);
         journal.push("reversal:orphaned");
-        bench.assert_is(paid, bench.waiting("orphaned"), &events, &journal);
+        bench.assert_is(paid, bench.lost_one(), &events, &journal);
         bench.stage.mine(&[paid], CREDIT_DEPTH);
         bench.settle();
         events.extend([CONFIRMING, REINSTATED]);
@@ -161,7 +161,7 @@ pub fn each_payment_of_a_reorg_goes_its_own_way<S: Stage>() {
     bench.assert_is(replaced, "replaced", &lost, &["credit", "reversal:replaced"]);
     let told = [SEEN, CONFIRMING, CREATED, REVERSED, SEEN];
     let journal = ["credit", "reversal:orphaned"];
-    bench.assert_is(dropped, bench.waiting("orphaned"), &told, &journal);
+    bench.assert_is(dropped, bench.lost_one(), &told, &journal);
     bench.assert_is(taker, "credited", &[CONFIRMING, CREATED], &["credit"]);
     bench.assert_credits(5);
     bench.assert_at_rest();
@@ -178,7 +178,7 @@ pub fn branch_as_good_as_ours_is_taken_after_some_looks<S: Stage>() {
     bench.assert_is(paid, "confirming", &[SEEN, CONFIRMING], &[]);
     bench.settle();
     let events = [SEEN, CONFIRMING, ORPHANED, SEEN];
-    bench.assert_is(paid, bench.waiting("orphaned"), &events, &[]);
+    bench.assert_is(paid, bench.lost_one(), &events, &[]);
     bench.assert_credits(0);
     bench.assert_at_rest();
 }
@@ -193,7 +193,7 @@ pub fn reorg_of_all_that_can_be_undone_after_a_restart<S: Stage>() {
     bench.settle();
     let events = [SEEN, CONFIRMING, CREATED, REVERSED, SEEN];
     let journal = ["credit", "reversal:orphaned"];
-    bench.assert_is(paid, bench.waiting("orphaned"), &events, &journal);
+    bench.assert_is(paid, bench.lost_one(), &events, &journal);
     bench.assert_at_rest();
 }
 
@@ -208,7 +208,7 @@ pub fn reorg_while_it_was_down_is_made_up_for<S: Stage>() {
     bench.settle();
     let events = [SEEN, CONFIRMING, CREATED, REVERSED, SEEN];
     let journal = ["credit", "reversal:orphaned"];
-    bench.assert_is(a, bench.waiting("orphaned"), &events, &journal);
+    bench.assert_is(a, bench.lost_one(), &events, &journal);
     bench.assert_is(b, "credited", &[CONFIRMING, CREATED], &["credit"]);
     bench.assert_credits(2);
     bench.assert_at_rest();

@@ -19,7 +19,7 @@ pub fn replacement_before_a_block_is_the_one_credited<S: Stage>() {
         false => ("absent", &[]),
     };
     bench.assert_is(first, state, events, &[]);
-    bench.assert_is(second, bench.waiting("absent"), &[SEEN], &[]);
+    bench.assert_is(second, bench.new_one(), &[SEEN], &[]);
     bench.assert_at_rest();
     bench.stage.mine(&[second], CREDIT_DEPTH);
     bench.settle();
@@ -97,5 +97,24 @@ pub fn replacement_by_a_reorg_that_pays_nobody<S: Stage>() {
     bench.assert_is(paid, "replaced", &told, &["credit", "reversal:replaced"]);
     bench.assert_is(taker, "absent", &[], &[]);
     bench.assert_credits(1);
+    bench.assert_at_rest();
+}
+
+/// `A-.-.` / `.-.-.-.-B`: the block of the one that takes its place comes long after the reorg.
+pub fn replacement_after_a_reorg_that_lost_the_payment<S: Stage>() {
+    let mut bench = Bench::<S>::open();
+    let first = mined(&mut bench, CREDIT_DEPTH);
+    let second = bench.stage.rival(first, Us(6_000_000));
+    bench.stage.reorg(CREDIT_DEPTH, CREDIT_DEPTH + 1, &[]);
+    bench.settle();
+    let mut events = vec![SEEN, CONFIRMING, CREATED, REVERSED, SEEN];
+    let journal = ["credit", "reversal:orphaned"];
+    bench.assert_is(first, bench.lost_one(), &events, &journal);
+    bench.stage.mine(&[second], CREDIT_DEPTH);
+    bench.settle();
+    events.push(REPLACED);
+    bench.assert_is(first, "replaced", &events, &journal);
+    bench.assert_is(second, "credited", &[CONFIRMING, CREATED], &["credit"]);
+    bench.assert_credits(2);
     bench.assert_at_rest();
 }

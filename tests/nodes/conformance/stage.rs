@@ -2,7 +2,7 @@
 //! else of it is known to the scenarios.
 
 use creditd::chain::ChainSource;
-use creditd::rules::{Asset, BlockHash, Script, Txid};
+use creditd::rules::{BlockHash, Script, Txid};
 use creditd::store::NewChain;
 
 /// Whom a transaction pays.
@@ -19,9 +19,10 @@ pub trait Stage: Sized {
     /// What creditd reads it through.
     type Source: ChainSource;
 
-    /// False where a payment is known only once a block holds it: what a transaction moves of a token is told
-    /// by its logs alone, and no transaction has those before it ran. There, scenarios expect nothing of what
-    /// waits: no state `seen`, and no event of one.
+    /// False where a payment is known only once a block holds it: what a transaction moves of a token, or of
+    /// coin in the calls that it makes, is told by its logs or its trace, and no transaction has those before
+    /// it ran; in another block it may do something else. There, scenarios expect nothing of what waits: no
+    /// state `seen`, and no event of one.
     const SHOWS_WAITING: bool;
 
     /// So many blocks below the tip of [`Stage::open`] and what a scenario mines there can be undone: the
@@ -34,11 +35,8 @@ pub trait Stage: Sized {
     /// A source that knows nothing yet, as after a restart of the daemon.
     fn source(&self) -> Self::Source;
 
-    /// The chain as the config names it, with its one asset.
+    /// The chain as the config names it, with what is paid on it.
     fn chain(&self) -> NewChain;
-
-    /// What payments are of.
-    fn asset(&self) -> Asset;
 
     /// The watched address.
     fn watched(&self) -> Script;
@@ -64,10 +62,11 @@ pub trait Stage: Sized {
     /// those and can still be mined waits again.
     fn reorg(&mut self, depth: u32, count: u32, first: &[Txid]);
 
-    /// Shows the chain without its last `depth` blocks and with `count` empty others, fewer, instead: a node
-    /// that is behind where `count` is 0, else one on a worse branch.
+    /// Shows the chain without its last `depth` blocks and with `count` empty others instead: a node that is
+    /// behind where `count` is 0, one on a worse branch where it is less than `depth`. What was in the blocks
+    /// waits again.
     fn step_aside(&mut self, depth: u32, count: u32);
 
-    /// Ends [`Stage::step_aside`]: the same blocks as before.
+    /// Ends [`Stage::step_aside`]: the same blocks as before, even if the others were better.
     fn come_back(&mut self);
 }
