@@ -44,15 +44,17 @@ pub(super) fn show(stage: &mut Stage) -> Result<(), DemoError> {
         }
     }
     let balances = stage.read(|tx| tx.balances(None))?;
-    let credited: Vec<String> = balances
+    let credited: BTreeMap<String, String> = balances
         .iter()
-        .map(|balance| balance.credited.to_string())
+        .map(|balance| (balance.asset.clone(), balance.credited.to_string()))
         .collect();
-    let sum = stage.receiver.sum().to_string();
-    stage.expect(
-        &format!("the receiver's own books, kept from callbacks alone, say the same: {sum} sat"),
-        credited == [sum],
-    );
+    let sums = stage.receiver.sums().into_iter();
+    let sums: BTreeMap<String, String> = sums.map(|(asset, sum)| (asset, sum.to_string())).collect();
+    stage.print("the receiver's own books, kept from callbacks alone, in base units");
+    for (asset, sum) in &sums {
+        stage.print(&format!("  {sum} of {asset}"));
+    }
+    stage.expect("they say the same", credited == sums);
     Ok(())
 }
 
@@ -60,12 +62,23 @@ pub(super) fn show(stage: &mut Stage) -> Result<(), DemoError> {
 pub(super) fn prove(stage: &mut Stage) -> Result<(), DemoError> {
     let before = rows(stage)?;
     for round in 1..=RESCANS {
-        let args = ["rescan", "--from", "0", "--reason", "demonstration", "--apply"];
-        stage.say(
-            Who::Hand,
-            &format!("$ creditd {}   ({round} of {RESCANS})", args.join(" ")),
-        );
-        stage.creditd.answer(&args)?;
+        for chain in ["btc", "evm"] {
+            let args = [
+                "rescan",
+                "--chain",
+                chain,
+                "--from",
+                "0",
+                "--reason",
+                "demonstration",
+                "--apply",
+            ];
+            stage.say(
+                Who::Hand,
+                &format!("$ creditd {}   ({round} of {RESCANS})", args.join(" ")),
+            );
+            stage.creditd.answer(&args)?;
+        }
         stage.until("the rescan to be done", |stage| {
             let chains = stage.read(|tx| tx.chain_status())?;
             Ok(chains.iter().all(|chain| chain.rescans.is_empty()))
@@ -101,7 +114,7 @@ pub(super) fn prove(stage: &mut Stage) -> Result<(), DemoError> {
 /// Sends every callback once more.
 fn send_again(stage: &mut Stage) -> Result<(), DemoError> {
     let sent = stage.read(|tx| tx.list_deliveries(&DeliveryFilter::default(), WHOLE_LIST))?;
-    let (count, known, sum) = (sent.len(), stage.receiver.count(), stage.receiver.sum());
+    let (count, known, sums) = (sent.len(), stage.receiver.count(), stage.receiver.sums());
     let before = stage.receiver.repeats();
     stage.say(
         Who::Hand,
@@ -137,7 +150,7 @@ fn send_again(stage: &mut Stage) -> Result<(), DemoError> {
     );
     stage.expect(
         "the receiver's books stand",
-        (stage.receiver.count(), stage.receiver.sum()) == (known, sum),
+        (stage.receiver.count(), stage.receiver.sums()) == (known, sums),
     );
     Ok(())
 }

@@ -5,6 +5,7 @@
 
 mod books;
 mod child;
+mod evm;
 mod receiver;
 mod stage;
 
@@ -69,6 +70,7 @@ pub fn run(is_kept: bool) -> Result<bool, DemoError> {
     replacement(stage)?;
     reorg_away_and_back(stage)?;
     kill_and_restart(stage)?;
+    evm::story(stage)?;
     same_callback_twice(stage)?;
     stage.heading("The books");
     books::show(stage)?;
@@ -107,18 +109,7 @@ fn set_up(stage: &mut Stage) -> Result<(), DemoError> {
     stage.say(Who::Hand, &format!("$ creditd {}", args.join(" ")));
     stage.expect("the receiver has a secret to verify callbacks with", is_trusted);
     for order in ["order-1", "order-2", "order-3", "order-4"] {
-        let address = Sandbox::address(order);
-        let args = [
-            "watch",
-            "add",
-            &address,
-            "--merchant",
-            "shop",
-            "--reference",
-            order,
-        ];
-        stage.creditd.answer(&args)?;
-        stage.say(Who::Hand, &format!("$ creditd {}", args.join(" ")));
+        stage.watch("btc", &Sandbox::address(order), order)?;
     }
     Ok(())
 }
@@ -277,7 +268,7 @@ fn keep(stage: &mut Stage) {
         "  alias creditd='{exe} --config {}'\n\
          \x20 creditd chain status\n\
          \x20 creditd deposits list\n\
-         \x20 creditd watch add {address} --merchant shop --reference order-5\n\n\
+         \x20 creditd watch add {address} --chain btc --merchant shop --reference order-5\n\n\
          pay it and mine a block:\n\
          \x20 {call} {}\n\
          \x20 {call} {}\n\n\

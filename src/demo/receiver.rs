@@ -55,8 +55,8 @@ struct Notes {
     receipts: Vec<Receipt>,
     /// Bodies by the callback's id.
     bodies: BTreeMap<String, Bytes>,
-    /// The highest version of each credit and its net, in base units.
-    books: BTreeMap<String, (i64, u128)>,
+    /// The highest version of each credit, its asset, and its net in base units.
+    books: BTreeMap<String, (i64, String, u128)>,
     /// How often each id came again.
     repeats: BTreeMap<String, usize>,
     has_failed: bool,
@@ -113,9 +113,13 @@ impl Receiver {
         self.notes().bodies.len()
     }
 
-    /// What all credits net to, in base units.
-    pub(super) fn sum(&self) -> u128 {
-        self.notes().books.values().map(|(_, net)| net).sum()
+    /// What all credits of an asset net to, in base units, by the asset's id.
+    pub(super) fn sums(&self) -> BTreeMap<String, u128> {
+        let mut sums = BTreeMap::new();
+        for (_, asset, net) in self.notes().books.values() {
+            *sums.entry(asset.clone()).or_default() += net;
+        }
+        sums
     }
 
     fn notes(&self) -> MutexGuard<'_, Notes> {
@@ -181,12 +185,17 @@ impl Notes {
     /// Events state absolutes, so the one with the highest version is true, in whatever order they came.
     fn book(&mut self, data: &Value) {
         let net = data["net_base"].as_str().and_then(|net| net.parse().ok());
-        if let (Some(credit), Some(version), Some(net)) =
-            (data["credit"].as_str(), data["version"].as_i64(), net)
+        let asset = data["deposit"]["asset"].as_str();
+        if let (Some(credit), Some(version), Some(asset), Some(net)) =
+            (data["credit"].as_str(), data["version"].as_i64(), asset, net)
         {
-            let held = self.books.entry(credit.to_owned()).or_insert((version, net));
+            let told = (version, asset.to_owned(), net);
+            let held = self
+                .books
+                .entry(credit.to_owned())
+                .or_insert_with(|| told.clone());
             if held.0 < version {
-                *held = (version, net);
+                *held = told;
             }
         }
     }

@@ -3,12 +3,15 @@
 
 use super::DemoError;
 use super::child::Creditd;
+use super::evm;
 use super::receiver::{Outcome, Receipt, Receiver};
 use crate::clock::{Clock, millis};
+use crate::sandbox::evm::EvmSandbox;
 use crate::sandbox::{Sandbox, SandboxError};
 use crate::store::report::FrozenEvent;
 use crate::store::{Database, OpenMode, ReadTx, StoreError};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -106,6 +109,7 @@ pub(super) fn short(id: &str) -> String {
 /// Everything that runs.
 pub(super) struct Stage {
     pub(super) sandbox: Sandbox,
+    pub(super) evm: EvmSandbox,
     pub(super) creditd: Creditd,
     pub(super) receiver: Receiver,
     /// While everything is sent again, what is in order is not shown one by one.
@@ -135,13 +139,16 @@ impl Stage {
             .build()?;
         let folder = Folder::new(clock)?;
         let sandbox = Sandbox::start(&folder.0, clock)?;
+        let node = EvmSandbox::start(evm::CHAIN_ID, clock)?;
+        evm::prepare(&node);
         let interrupt = {
             let _context = runtime.enter();
             signal(SignalKind::interrupt())?
         };
         Ok(Stage {
-            creditd: Creditd::new(&folder.0, &config(&sandbox))?,
+            creditd: Creditd::new(&folder.0, &(config(&sandbox) + &evm::config(&node)))?,
             sandbox,
+            evm: node,
             receiver: Receiver::start(&runtime, clock)?,
             is_quiet: false,
             events: Vec::new(),
@@ -219,6 +226,43 @@ impl Stage {
         Ok(outcome)
     }
 
+    /// The same on the EVM chain.
+    pub(super) fn act_evm<T>(
+        &mut self,
+        act: impl FnOnce(&EvmSandbox) -> Result<T, SandboxError>,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<T, DemoError> {
+        self.mark = self.events.len();
+        let outcome = act(&self.evm)?;
+        self.say(Who::Chain, &text(&outcome));
+        Ok(outcome)
+    }
+
+    /// Mines blocks on the EVM chain.
+    pub(super) fn mine_evm(&mut self, count: u32) -> Result<(), DemoError> {
+        let text = blocks_text(self.evm.height(), count);
+        self.act_evm(|sandbox| sandbox.mine(count), |_| text)?;
+        Ok(())
+    }
+
+    /// Watches an address for an order.
+    pub(super) fn watch(&mut self, chain: &str, address: &str, order: &str) -> Result<(), DemoError> {
+        let args = [
+            "watch",
+            "add",
+            address,
+            "--chain",
+            chain,
+            "--merchant",
+            "shop",
+            "--reference",
+            order,
+        ];
+        self.creditd.answer(&args)?;
+        self.say(Who::Hand, &format!("$ creditd {}", args.join(" ")));
+        Ok(())
+    }
+
     /// Mines blocks and waits until creditd has them.
     pub(super) fn mine(&mut self, count: u32) -> Result<(), DemoError> {
         self.mine_alone(count)?;
@@ -227,12 +271,7 @@ impl Stage {
 
     /// Mines blocks.
     pub(super) fn mine_alone(&mut self, count: u32) -> Result<(), DemoError> {
-        let first = self.sandbox.height() + 1;
-        let last = first + u64::from(count) - 1;
-        let text = match count {
-            1 => format!("block {first}"),
-            _ => format!("blocks {first} to {last}"),
-        };
+        let text = blocks_text(self.sandbox.height(), count);
         self.act(|sandbox| sandbox.mine(count), |_| text)?;
         Ok(())
     }
@@ -259,10 +298,22 @@ impl Stage {
     /// Waits until creditd stands where the node stands.
     pub(super) fn until_tip(&mut self) -> Result<(), DemoError> {
         self.until("creditd to be at the tip", |stage| {
-            let (height, hash) = (stage.sandbox.height(), stage.sandbox.tip());
-            let at = stage.read(|tx| Ok(tx.chains()?.first().and_then(|chain| chain.cursor)))?;
-            Ok(at.is_some_and(|at| at.height == height && at.header.hash == hash))
+            stage.is_at("btc", stage.sandbox.tip().to_string())
         })
+    }
+
+    /// The same on the EVM chain.
+    pub(super) fn until_evm_tip(&mut self) -> Result<(), DemoError> {
+        self.until("creditd to be at the tip of the EVM chain", |stage| {
+            stage.is_at("evm", stage.evm.tip().to_string())
+        })
+    }
+
+    fn is_at(&self, alias: &str, tip: String) -> Result<bool, DemoError> {
+        let chains = self.read(|tx| tx.chains())?;
+        let chain = chains.iter().find(|chain| chain.alias == alias);
+        let at = chain.and_then(|chain| chain.cursor);
+        Ok(at.is_some_and(|at| at.header.hash.to_string() == tip))
     }
 
     /// How often creditd has told of something about an order.
@@ -284,6 +335,20 @@ impl Stage {
         let mut told = self.events.iter().rev();
         let last = told.find(|event| event.reference() == reference && event.data["net"].is_string())?;
         last.data["net"].as_str().map(str::to_owned)
+    }
+
+    /// What an order's credits net to together, in base units, as creditd told it last of each.
+    pub(super) fn net(&self, reference: &str) -> u128 {
+        let mut nets = BTreeMap::new();
+        for event in self.events.iter().filter(|event| event.reference() == reference) {
+            let net = event.data["net_base"]
+                .as_str()
+                .and_then(|net| net.parse::<u128>().ok());
+            if let (Some(credit), Some(net)) = (event.data["credit"].as_str(), net) {
+                nets.insert(credit, net);
+            }
+        }
+        nets.values().sum()
     }
 
     /// Waits for an event about an order.
@@ -389,6 +454,14 @@ impl Stage {
         let log = std::fs::read_to_string(self.creditd.log_file()).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+}
+
+fn blocks_text(height: u64, count: u32) -> String {
+    let (first, last) = (height + 1, height + u64::from(count));
+    match count {
+        1 => format!("block {first}"),
+        _ => format!("blocks {first} to {last}"),
     }
 }
 

@@ -18,6 +18,7 @@ use std::time::Duration;
 use crate::common::anvil::AnvilNode;
 use crate::common::contracts::Token;
 use crate::common::evm::Splitter;
+use crate::common::evm_proxy::EvmProxy;
 
 const CHAIN_ID: u64 = 73_577;
 
@@ -182,8 +183,14 @@ async fn a_creation_pays_the_contract_that_it_makes() {
 async fn a_tip_is_one_small_question_and_heights_are_read_once() {
     let node = AnvilNode::start(CHAIN_ID);
     node.mine(100);
-    let coin = source(&node.url(), &[], Some(Inner::Unseen));
+    let proxy = EvmProxy::in_front_of(&node.url());
+    let coin = source(&proxy.url(), &[], Some(Inner::Unseen));
     let tip = coin.tip().await.unwrap();
+    proxy.forget_calls();
+    for _ in 0..3 {
+        assert_eq!(coin.tip().await.unwrap(), tip);
+    }
+    assert_eq!(proxy.tally(), [("eth_getBlockByNumber".to_owned(), 3)].into());
     assert_eq!(tip.height, 100);
     assert_eq!(tip.tags.safe.unwrap().height, 68);
     assert_eq!(tip.tags.finalized.unwrap().height, 36);

@@ -12,6 +12,7 @@ mod shapes;
 mod state;
 mod tx;
 
+pub use crate::rules::Txid;
 pub use chain::{Mark, Token};
 pub use ruint::aliases::U256;
 pub use tx::{Address, CallKind, Effects, InnerCall, Log, Nonce, Odd, TRANSFER_TOPIC, Tx};
@@ -19,7 +20,7 @@ pub use tx::{Address, CallKind, Effects, InnerCall, Log, Nonce, Odd, TRANSFER_TO
 use super::SandboxError;
 use super::front::Server;
 use crate::clock::Clock;
-use crate::rules::{BlockHash, Txid};
+use crate::rules::BlockHash;
 use chain::Chain;
 use http::Node;
 use std::collections::BTreeMap;
