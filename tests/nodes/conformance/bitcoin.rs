@@ -72,6 +72,8 @@ impl Stage for Simulated {
 
     const SHOWS_WAITING: bool = true;
 
+    const SEES_EVERY_SENDER: bool = true;
+
     const UNDOABLE: u32 = REORG_WINDOW;
 
     fn open() -> Self {
@@ -181,6 +183,8 @@ impl Stage for Real {
     type Source = BitcoinSource<HttpDial>;
 
     const SHOWS_WAITING: bool = true;
+
+    const SEES_EVERY_SENDER: bool = true;
 
     const UNDOABLE: u32 = REORG_WINDOW;
 

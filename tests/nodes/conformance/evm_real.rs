@@ -84,6 +84,8 @@ impl<P: Paid> Stage for Real<P> {
 
     const SHOWS_WAITING: bool = P::SHOWS_WAITING;
 
+    const SEES_EVERY_SENDER: bool = P::HAS_COIN;
+
     const UNDOABLE: u32 = REORG_WINDOW + 10;
 
     fn open() -> Self {

@@ -63,7 +63,9 @@ macro_rules! sources {
                     replacement_by_a_reorg_before_the_credit,
                     replacement_by_a_reorg_past_the_credit_and_back,
                     replacement_by_a_reorg_that_pays_nobody,
-                    replacement_after_a_reorg_that_lost_the_payment;
+                    replacement_after_a_reorg_that_lost_the_payment,
+                    replacement_after_a_reorg_that_pays_nobody,
+                    replacement_of_what_a_reorg_lost_is_lost_in_turn;
                 nodes:
                     node_that_is_behind_changes_nothing,
                     node_on_a_worse_branch_changes_nothing,

@@ -118,3 +118,48 @@ pub fn replacement_after_a_reorg_that_lost_the_payment<S: Stage>() {
     bench.assert_credits(2);
     bench.assert_at_rest();
 }
+
+/// `A-.-.` / `.-.-.-.-X`, where X takes the coin elsewhere.
+pub fn replacement_after_a_reorg_that_pays_nobody<S: Stage>() {
+    let mut bench = Bench::<S>::open();
+    let paid = mined(&mut bench, CREDIT_DEPTH);
+    let taker = bench.stage.rival(paid, Nobody);
+    bench.stage.reorg(CREDIT_DEPTH, CREDIT_DEPTH + 1, &[]);
+    bench.settle();
+    bench.stage.mine(&[taker], CREDIT_DEPTH);
+    bench.settle();
+    let mut events = vec![SEEN, CONFIRMING, CREATED, REVERSED, SEEN];
+    let journal = ["credit", "reversal:orphaned"];
+    if S::SEES_EVERY_SENDER {
+        events.push(REPLACED);
+        bench.assert_is(paid, "replaced", &events, &journal);
+    } else {
+        bench.assert_is(paid, "orphaned", &events, &journal);
+    }
+    bench.assert_is(taker, "absent", &[], &[]);
+    bench.assert_credits(1);
+    bench.assert_at_rest();
+}
+
+/// `A-.-.` / `.-.-.-.`, and in the pool something else takes its place, is mined and lost in turn.
+pub fn replacement_of_what_a_reorg_lost_is_lost_in_turn<S: Stage>() {
+    let mut bench = Bench::<S>::open();
+    let first = mined(&mut bench, CREDIT_DEPTH);
+    let second = bench.stage.rival(first, Us(6_000_000));
+    bench.stage.reorg(CREDIT_DEPTH, CREDIT_DEPTH + 1, &[]);
+    bench.settle();
+    bench.stage.send(second);
+    bench.stage.mine(&[second], CREDIT_DEPTH);
+    bench.settle();
+    bench.stage.reorg(CREDIT_DEPTH, CREDIT_DEPTH + 1, &[first]);
+    bench.settle();
+    let told = [
+        SEEN, CONFIRMING, CREATED, REVERSED, SEEN, REPLACED, CONFIRMING, REINSTATED,
+    ];
+    let journal = ["credit", "reversal:orphaned", "reinstatement"];
+    bench.assert_is(first, "credited", &told, &journal);
+    let journal = ["credit", "reversal:replaced"];
+    bench.assert_is(second, "replaced", &[CONFIRMING, CREATED, REVERSED], &journal);
+    bench.assert_credits(2);
+    bench.assert_at_rest();
+}

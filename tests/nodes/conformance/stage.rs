@@ -25,6 +25,11 @@ pub trait Stage: Sized {
     /// state `seen`, and no event of one.
     const SHOWS_WAITING: bool;
 
+    /// False where blocks are read without who sent what: there, a lost payment is not known to be replaced
+    /// by a transaction that pays nobody, unless the reorg itself brings that, whose blocks are read whole.
+    /// Only the label differs.
+    const SEES_EVERY_SENDER: bool;
+
     /// So many blocks below the tip of [`Stage::open`] and what a scenario mines there can be undone: the
     /// window, or where a chain says what is final, more than that.
     const UNDOABLE: u32;
