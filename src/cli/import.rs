@@ -12,7 +12,6 @@ use super::words;
 use super::{Outcome, Problem};
 use crate::check::counted;
 use crate::config::{ChainConfig, Config};
-use crate::daemon;
 use crate::rules::Script;
 use crate::store::{AddressAdded, AddressKind, ChainKey, Database, NewAddress};
 use anyhow::Context as _;
@@ -96,9 +95,7 @@ pub(super) fn import(out: &mut Out, config: &Config, import: &Import<'_>) -> any
         first = reading.parse(&line, leading)?;
     }
     let mut database = open::maker(config)?;
-    let key = database.write(open::now_ms(), |tx| {
-        Ok(tx.ensure_chain(&daemon::new_chain(chain))?.key)
-    })?;
+    let key = database.write(open::now_ms(), |tx| open::known_or_made(tx, chain))?;
     let mut intake = Intake {
         config,
         database,

@@ -5,10 +5,13 @@ use super::args::{ChainArg, Page};
 use crate::address::{self, AddressError, EvmAddress};
 use crate::clock::Clock;
 use crate::config::{ChainConfig, Config};
+use crate::daemon;
 use crate::rules::policy::Requirement;
 use crate::rules::{ChainId, Outpoint, Script, Txid, position};
 use crate::store::report;
-use crate::store::{AssetKey, ChainKey, ChainRow, Database, KnownAsset, OpenMode, ReadTx, StoreError};
+use crate::store::{
+    AssetKey, ChainKey, ChainRow, Database, KnownAsset, OpenMode, ReadTx, StoreError, WriteTx,
+};
 use anyhow::Context as _;
 use std::path::Path;
 
@@ -60,6 +63,19 @@ pub(super) fn chosen<'c>(config: &'c Config, arg: &ChainArg) -> anyhow::Result<C
             .ok_or_else(|| Problem::misuse(format!("the config has no chain {alias}"), next).into()),
         (None, Some(only)) if aliases.len() == 1 => Ok(only),
         (None, _) => Err(Problem::misuse("which chain?", next).into()),
+    }
+}
+
+/// The chain in the database, made known where it is not. One that is known stays as it is: what can be paid
+/// there follows the config of the daemon that runs, not the one that a command has just read.
+pub(super) fn known_or_made(tx: &mut WriteTx<'_>, chain: ChainConfig<'_>) -> Result<ChainKey, StoreError> {
+    match (tx.chain(chain.chain())?, chain) {
+        (None, _) => Ok(tx.ensure_chain(&daemon::new_chain(chain))?.key),
+        (Some(known), ChainConfig::Evm(_)) => Ok(known.key),
+        (Some(known), ChainConfig::Bitcoin(chain)) => {
+            tx.pin_genesis(known.key, chain.genesis)?;
+            Ok(known.key)
+        }
     }
 }
 

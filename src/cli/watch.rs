@@ -7,7 +7,6 @@ use super::table::{Align, Table};
 use super::{Outcome, Problem};
 use crate::clock::rfc3339;
 use crate::config::Config;
-use crate::daemon;
 use crate::store::report::{AddressRow, Filter, Listed};
 use crate::store::{AddressAdded, AddressKind, NewAddress, StoreError};
 use serde::Serialize;
@@ -55,10 +54,10 @@ pub(super) fn add(
     };
     let mut database = open::maker(config)?;
     let (outcome, row, is_merchant_new) = database.write(open::now_ms(), |tx| {
-        let known = tx.ensure_chain(&daemon::new_chain(chain))?;
+        let known = open::known_or_made(tx, chain)?;
         let is_merchant_new = !tx.has_merchant(rule.merchant)?;
-        let outcome = tx.add_addresses(known.key, std::slice::from_ref(&rule))?.pop();
-        Ok((outcome, tx.address(known.key, &script)?, is_merchant_new))
+        let outcome = tx.add_addresses(known, std::slice::from_ref(&rule))?.pop();
+        Ok((outcome, tx.address(known, &script)?, is_merchant_new))
     })?;
     let address = chain.address(&script).unwrap_or_else(|| watched.address.clone());
     let word = match outcome {

@@ -269,8 +269,10 @@ impl WriteTx<'_> {
         match known {
             Some(known) if known == genesis => Ok(()),
             Some(known) => Err(StoreError::Refused(format!(
-                "{id} is known with genesis block {known}, this one has {genesis}: give the other chain \
-                 another instance name"
+                "{id} is known with genesis block {}, this one has {}: give the other chain another instance \
+                 name",
+                id.print(known),
+                id.print(genesis)
             ))),
             None => {
                 self.conn().execute(

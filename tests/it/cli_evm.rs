@@ -5,7 +5,7 @@ use creditd::store::{Database, OpenMode};
 use serde_json::{Value, json};
 
 use crate::sample::D1;
-use crate::sample_evm::{DAI, E1, E2, EvmSample, USDC, script, shown};
+use crate::sample_evm::{DAI, E1, E2, EvmSample, PAYER, USDC, WALLET, script, shown};
 use crate::schema;
 
 #[track_caller]
@@ -206,6 +206,43 @@ fn an_address_is_watched_on_each_chain_by_itself() {
     );
     let own = ["watch", "own", E2, "--chain", "bsc", "--merchant", "shop"];
     assert_eq!(sample.files.json(&own)["kind"], json!("own"));
+}
+
+#[test]
+fn a_command_lists_no_token_before_the_daemon_watches_it() {
+    let sample = EvmSample::filled();
+    let listed = || -> Vec<String> {
+        let raw = rusqlite::Connection::open(sample.files.database()).unwrap();
+        let mut statement = raw
+            .prepare("SELECT symbol FROM assets WHERE is_listed = 1 ORDER BY symbol")
+            .unwrap();
+        let rows = statement.query_map([], |row| row.get(0)).unwrap();
+        rows.map(Result::unwrap).collect()
+    };
+    assert_eq!(listed(), ["DAI", "ETH", "USDC"]);
+    // One token more and one less than the daemon that runs has read.
+    let config = std::fs::read_to_string(sample.files.config_file()).unwrap();
+    let config = config.replace(DAI, "0x1111111111111111111111111111111111111111");
+    std::fs::write(sample.files.config_file(), config.replace("\"DAI\"", "\"NEW\"")).unwrap();
+    let add = [
+        "watch",
+        "add",
+        &PAYER.to_lowercase(),
+        "--chain",
+        "dev",
+        "--merchant",
+        "shop",
+    ];
+    sample.files.json(&add);
+    std::fs::write(sample.files.folder().join("list.csv"), format!("{WALLET},shop\n")).unwrap();
+    sample
+        .files
+        .json(&["watch", "import", "list.csv", "--chain", "dev"]);
+    assert_eq!(
+        listed(),
+        ["DAI", "ETH", "USDC"],
+        "payments are told by what is watched"
+    );
 }
 
 #[test]

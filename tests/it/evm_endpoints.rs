@@ -130,7 +130,7 @@ async fn another_first_block_and_another_checkpoint_are_other_chains() {
         "{told}"
     );
     assert!(
-        parts[1].starts_with("q: its first block is 0000000000000000090909"),
+        parts[1].starts_with("q: its first block is 0x0000000000000000090909"),
         "{told}"
     );
     assert!(parts[1].ends_with("(by p)"), "{told}");
@@ -297,7 +297,7 @@ async fn a_quorum_counts_those_that_have_the_block_and_waits_for_the_others() {
     assert!(!agreed.is_reached());
     let told = agreed.to_string();
     assert!(
-        told.starts_with("0 of 2 endpoints agree; p: has block 000000000000005a0505"),
+        told.starts_with("0 of 2 endpoints agree; p: has block 0x000000000000005a0505"),
         "{told}"
     );
     assert!(

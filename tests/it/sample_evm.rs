@@ -31,9 +31,9 @@ use crate::common::daemon::{Daemon, Setup};
 pub const E1: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 pub const E2: &str = "0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359";
 /// Nobody of ours.
-const PAYER: &str = "0xdbF03B407c01E7cD3CBea99509d93f8DDDC8C6FB";
+pub const PAYER: &str = "0xdbF03B407c01E7cD3CBea99509d93f8DDDC8C6FB";
 /// A contract of nobody of ours.
-const WALLET: &str = "0xD1220A0cf47c7B9Be7A2E6BA89F429762e7b9aDb";
+pub const WALLET: &str = "0xD1220A0cf47c7B9Be7A2E6BA89F429762e7b9aDb";
 pub const USDC: &str = "0xA0b86991c6218b36c1d19D4a2e9Eb0cE3606eB48";
 pub const DAI: &str = "0x6B175474E89094C44Da98b954EedeAC495271d0F";
 

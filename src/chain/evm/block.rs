@@ -65,7 +65,7 @@ impl<D: Dial> EvmSource<D> {
         if !contracts.is_empty() {
             questions.push(logs_question(&text, &contracts));
         }
-        let doing = || format!("read block {hash}");
+        let doing = || format!("read block 0x{hash}");
         let mut answers = self.ask(&doing(), &questions).await?.into_iter();
         let fields = match cached {
             Some(fields) => fields,
@@ -129,7 +129,7 @@ impl<D: Dial> EvmSource<D> {
             return Ok(());
         }
         let receipts = self.block_receipts(hash, raw).await?;
-        let doing = || format!("read the receipts of block {hash}");
+        let doing = || format!("read the receipts of block 0x{hash}");
         let mut logs = Vec::new();
         for receipt in &receipts {
             let of_one = receipt.logs.as_deref();
@@ -159,7 +159,7 @@ impl<D: Dial> EvmSource<D> {
             self.counters.log_mismatches.fetch_add(1, Ordering::Relaxed);
             tracing::warn!(
                 block = %hash,
-                "the list of logs of block {hash} lacked {} transfers that its receipts have",
+                "the list of logs of block 0x{hash} lacked {} transfers that its receipts have",
                 wanted.len() - raw.logs.len()
             );
         }
@@ -175,7 +175,7 @@ impl<D: Dial> EvmSource<D> {
         hash: BlockHash,
         raw: &RawBlock,
     ) -> Result<Vec<ReceiptFields>, SourceError> {
-        let doing = format!("read the receipts of block {hash}");
+        let doing = format!("read the receipts of block 0x{hash}");
         let together = [Question::new(
             "eth_getBlockReceipts",
             json!([format!("0x{hash}")]),
@@ -233,7 +233,7 @@ impl<D: Dial> EvmSource<D> {
         if count == 0 {
             return Ok(Vec::new());
         }
-        let doing = || format!("trace block {hash}");
+        let doing = || format!("trace block 0x{hash}");
         let is_flat =
             call == TraceCall::Flat || (call == TraceCall::Any && self.traces_flat.load(Ordering::Relaxed));
         let question = |is_flat| match is_flat {
@@ -280,7 +280,7 @@ fn logs_question(hash: &str, contracts: &[Account]) -> Question {
 
 /// Logs are asked for by block hash: a node that does not know the block says so instead of showing none.
 fn decode_logs(answer: Option<Answer>, hash: BlockHash) -> Result<Vec<LogFields>, SourceError> {
-    let doing = || format!("read the logs of block {hash}");
+    let doing = || format!("read the logs of block 0x{hash}");
     let logs: Option<Vec<LogFields>> = match decode_known(answer) {
         Err(error) if says_unknown(&error) => return Err(SourceError::UnknownBlock(hash)),
         Err(error) => return Err(error.into_source(doing())),
@@ -295,7 +295,7 @@ fn decode_logs(answer: Option<Answer>, hash: BlockHash) -> Result<Vec<LogFields>
 
 /// A header that says what we need of it, and that it is the one that was asked for.
 pub(super) fn check_header(fields: &BlockFields, hash: BlockHash) -> Result<(), SourceError> {
-    let doing = || format!("read block {hash}");
+    let doing = || format!("read block 0x{hash}");
     let needed = [
         ("hash", fields.hash.fault()),
         ("parentHash", fields.parent.fault()),

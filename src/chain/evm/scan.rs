@@ -46,7 +46,7 @@ impl<D: Dial> EvmSource<D> {
         raw: &RawBlock,
         index: &Index,
     ) -> Result<ScannedBlock, SourceError> {
-        let held = tip::held(&raw.fields, &format!("read block {hash}"))?;
+        let held = tip::held(&raw.fields, &format!("read block 0x{hash}"))?;
         match self.candidates(hash, raw, index).await {
             Ok((txs, output_shorts)) => {
                 *locked(&self.bad) = None;
@@ -60,7 +60,7 @@ impl<D: Dial> EvmSource<D> {
             Err(Trouble::Source(error)) => Err(error),
             Err(Trouble::Unreadable(why)) => Err(match self.was_tried_enough(hash) {
                 true => SourceError::BadBlock { hash, why },
-                false => super::odd_answer(format!("read block {hash}"), &why),
+                false => super::odd_answer(format!("read block 0x{hash}"), &why),
             }),
         }
     }
@@ -130,7 +130,7 @@ impl<D: Dial> EvmSource<D> {
         raw: &RawBlock,
         txids: &BTreeSet<Txid>,
     ) -> Result<(BTreeMap<Txid, TxFields>, BTreeMap<Txid, ReceiptFields>), Trouble> {
-        let doing = format!("read what block {hash} did");
+        let doing = format!("read what block 0x{hash} did");
         let mut txs: BTreeMap<Txid, TxFields> = BTreeMap::new();
         for (txid, tx) in raw.txs() {
             if let (Some(txid), Some(tx)) = (txid.get(), tx)

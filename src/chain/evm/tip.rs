@@ -83,7 +83,7 @@ impl<D: Dial> EvmSource<D> {
     }
 
     pub(super) async fn look_up_header(&self, hash: BlockHash) -> Result<Option<HeaderInfo>, SourceError> {
-        let doing = format!("read header {hash}");
+        let doing = format!("read header 0x{hash}");
         let by_hash = [Question::new(
             "eth_getBlockByHash",
             json!([format!("0x{hash}"), false]),

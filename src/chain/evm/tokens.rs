@@ -83,7 +83,7 @@ impl<D: Dial> EvmSource<D> {
             call(&token, input.clone(), at(parent)),
             call(&token, input, at(&hash)),
         ];
-        let doing = format!("ask for a balance around block {hash}");
+        let doing = format!("ask for a balance around block 0x{hash}");
         let mut answers = self.ask(&doing, &questions).await?.into_iter();
         let mut read = || read_word(answers.next(), &doing);
         let (Some(before), Some(after)) = (read()?, read()?) else {

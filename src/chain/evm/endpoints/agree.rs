@@ -99,7 +99,7 @@ impl<D: Dial> Endpoints<D> {
                         agreement.agreeing.push(endpoint.name.clone());
                         continue;
                     }
-                    There::Block(hash) => format!("has block {hash} at height {}", block.height),
+                    There::Block(hash) => format!("has block 0x{hash} at height {}", block.height),
                     There::Nothing => format!("has no block at height {} yet", block.height),
                     There::Unknown(why) => why,
                 };

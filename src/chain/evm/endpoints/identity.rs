@@ -63,7 +63,7 @@ impl<D: Dial> Endpoints<D> {
                 Some(hash) if hash == checkpoint.hash => passed = passed.max(checkpoint.height),
                 Some(hash) => {
                     return Err(Misfit::Stranger(format!(
-                        "at height {} it has block {hash}, and the checkpoint is {}: it follows another \
+                        "at height {} it has block 0x{hash}, and the checkpoint is 0x{}: it follows another \
                          chain \
                          that began with the same blocks",
                         checkpoint.height, checkpoint.hash
@@ -111,7 +111,7 @@ impl<D: Dial> Endpoints<D> {
                 let from = from.and_then(|place| self.all.get(place));
                 let from = from.map_or("the database", |endpoint| endpoint.name.as_str());
                 Err(Misfit::Stranger(format!(
-                    "its first block is {told}, that of {} is {known} (by {from})",
+                    "its first block is 0x{told}, that of {} is 0x{known} (by {from})",
                     self.config.chain
                 )))
             }
