@@ -134,6 +134,8 @@ CREATE TABLE addresses (
 ) STRICT;
 CREATE INDEX addresses_by_version ON addresses (chain, version);
 CREATE INDEX addresses_by_merchant ON addresses (merchant);
+-- Watched addresses of one chain in the order in which they came.
+CREATE INDEX addresses_watched ON addresses (chain) WHERE kind = 'watch';
 -- What operators look for; most addresses may have none.
 CREATE INDEX addresses_by_reference ON addresses (reference) WHERE reference <> '';
 
@@ -388,6 +390,77 @@ CREATE TABLE rescan_blocks (
     candidates TEXT NOT NULL,
     PRIMARY KEY (rescan, height)
 ) STRICT, WITHOUT ROWID;
+
+-- Where a chain's own coin is watched without what contracts send: up to which block the balance of a watched
+-- address is explained by what was recorded. One row per watched address, made in their order.
+CREATE TABLE balance_marks (
+    chain        INTEGER NOT NULL REFERENCES chains (id),
+    address      INTEGER NOT NULL REFERENCES addresses (id),
+    -- the block that the open interval starts after, and the balance there; NULL = that was not had yet
+    height       INTEGER,
+    hash         BLOB CHECK (length(hash) = 32),
+    balance      TEXT CHECK (balance NOT GLOB '*[^0-9]*' AND length(balance) BETWEEN 1 AND 78
+                             AND (balance = '0' OR balance NOT GLOB '0*')),
+    -- a later reading, which waits for its block to be final
+    read_height  INTEGER,
+    read_hash    BLOB CHECK (length(read_hash) = 32),
+    read_balance TEXT CHECK (read_balance NOT GLOB '*[^0-9]*' AND length(read_balance) BETWEEN 1 AND 78
+                             AND (read_balance = '0' OR read_balance NOT GLOB '0*')),
+    -- of an interval whose start left the chain: the last block that stayed
+    open_at      INTEGER,
+    -- when the balance was last asked for
+    asked_at     INTEGER NOT NULL,
+    PRIMARY KEY (chain, address),
+    CHECK ((height IS NULL) = (hash IS NULL) AND (height IS NULL) = (balance IS NULL)),
+    CHECK ((read_height IS NULL) = (read_hash IS NULL) AND (read_height IS NULL) = (read_balance IS NULL)),
+    CHECK (read_height IS NULL OR read_height > height)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX balance_marks_unopened ON balance_marks (chain, asked_at) WHERE height IS NULL;
+CREATE INDEX balance_marks_due ON balance_marks (chain, asked_at)
+    WHERE height IS NOT NULL AND read_height IS NULL;
+CREATE INDEX balance_marks_read ON balance_marks (chain, read_height) WHERE read_height IS NOT NULL;
+CREATE INDEX balance_marks_by_height ON balance_marks (chain, height) WHERE height IS NOT NULL;
+CREATE INDEX balance_marks_left ON balance_marks (chain, open_at) WHERE open_at IS NOT NULL;
+
+-- Coin that came to a watched address and that no recorded output explains. Nothing is ever credited by it:
+-- an operator finds out what it was, and closes it.
+CREATE TABLE unattributed (
+    id          INTEGER PRIMARY KEY,
+    -- hash of chain, address and the block that the interval ends with
+    un_id       TEXT NOT NULL UNIQUE,
+    chain       INTEGER NOT NULL REFERENCES chains (id),
+    address     INTEGER NOT NULL REFERENCES addresses (id),
+    asset       INTEGER NOT NULL REFERENCES assets (id),
+    -- it came in a block above the first and up to the second
+    from_height INTEGER NOT NULL,
+    to_height   INTEGER NOT NULL,
+    to_hash     BLOB NOT NULL CHECK (length(to_hash) = 32),
+    -- at least so much: coin that went meanwhile hides coin that came
+    amount      TEXT NOT NULL CHECK (amount NOT GLOB '*[^0-9]*' AND length(amount) BETWEEN 1 AND 78
+                                     AND amount NOT GLOB '0*'),
+    -- the sum of the outputs in those blocks that were recorded by then
+    recorded    TEXT NOT NULL CHECK (recorded NOT GLOB '*[^0-9]*' AND length(recorded) BETWEEN 1 AND 78
+                                     AND (recorded = '0' OR recorded NOT GLOB '0*')),
+    state       TEXT NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'closed')),
+    -- what it was found to be
+    closed_as   TEXT CHECK (closed_as IN ('outpoint', 'not_a_payment')),
+    txid        BLOB CHECK (length(txid) = 32),
+    vout        INTEGER CHECK (vout >= 0),
+    reason      TEXT,
+    found_at    INTEGER NOT NULL,
+    closed_at   INTEGER,
+    UNIQUE (address, from_height, to_height, to_hash),
+    CHECK (from_height < to_height),
+    CHECK ((state = 'closed') = (closed_as IS NOT NULL) AND (state = 'closed') = (closed_at IS NOT NULL)
+           AND (state = 'closed') = (reason IS NOT NULL)),
+    CHECK ((closed_as IS 'outpoint') = (txid IS NOT NULL) AND (txid IS NULL) = (vout IS NULL))
+) STRICT;
+CREATE INDEX unattributed_open ON unattributed (chain) WHERE state = 'open';
+CREATE INDEX unattributed_by_chain ON unattributed (chain);
+CREATE INDEX unattributed_by_outpoint ON unattributed (chain, txid, vout) WHERE txid IS NOT NULL;
+CREATE TRIGGER unattributed_stays BEFORE UPDATE ON unattributed
+WHEN OLD.state = 'closed' OR NEW.state <> 'closed' OR NEW.un_id <> OLD.un_id OR NEW.amount <> OLD.amount
+BEGIN SELECT RAISE(ABORT, 'an unattributed amount is only ever closed'); END;
 
 -- Re-anchoring asked for by an operator: the follower works it off once the node serves our hash at
 -- `fork_height`; it is void when the chain came in order by itself.

@@ -318,11 +318,11 @@ fn follow<S: ChainSource>(
     store: &Store,
     parts: &mut JoinSet<Result<(), DaemonError>>,
 ) -> Followed {
-    let settings = settings(chain);
+    let (settings, every) = (settings(chain), chains::sweep(chain));
     let (store, felt) = (store.clone(), pulse.clone());
     parts.spawn(async move {
         let follower = Follower::open_shared(source, store, clock, settings).await?;
-        Ok(follower.with_pulse(felt).run().await?)
+        Ok(follower.with_pulse(felt).with_sweep(every).run().await?)
     });
     Followed {
         alias: chain.alias().to_owned(),

@@ -45,6 +45,11 @@ impl Index {
         self.scripts.reserve(count);
     }
 
+    /// How many scripts there are.
+    pub fn script_count(&self) -> usize {
+        self.scripts.len()
+    }
+
     /// May this script (by its short hash) be ours?
     pub fn may_hold_script(&self, short: u64) -> bool {
         self.scripts.contains(&short)

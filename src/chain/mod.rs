@@ -7,7 +7,9 @@ pub mod evm;
 pub mod rpc;
 
 use crate::index::Index;
-use crate::rules::{Asset, BlockHash, ChainId, Header, HeldHeader, MempoolList, ScannedBlock, Tags, Work};
+use crate::rules::{
+    Amount, Asset, BlockHash, ChainId, Header, HeldHeader, MempoolList, ScannedBlock, Script, Tags, Work,
+};
 use std::future::Future;
 use std::time::Duration;
 use thiserror::Error;
@@ -201,6 +203,17 @@ pub trait ChainSource: Send + Sync + 'static {
     /// listing.
     fn mempool(&self, index: &Index)
     -> impl Future<Output = Result<Option<MempoolList>, SourceError>> + Send;
+
+    /// The balances of the chain's own coin that accounts have at blocks, in the order of the questions.
+    /// `None` where the node has none to tell: it has dropped the state of that block, or does not know the
+    /// block.
+    fn balances(
+        &self,
+        asked: &[(BlockHash, Script)],
+    ) -> impl Future<Output = Result<Vec<Option<Amount>>, SourceError>> + Send {
+        let none = vec![None; asked.len()];
+        async move { Ok(none) }
+    }
 
     /// Returns when the node's tip is likely another than `tip`, which it told last, or after `span`. Carries
     /// no fact; with a node that fails it waits for `span`.

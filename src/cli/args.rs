@@ -1,6 +1,7 @@
 //! What can be typed: commands, options and the help that teaches them.
 
 use super::callback_args::{Callbacks, Endpoints};
+use super::unattributed_args::Unattributed;
 use super::words;
 use crate::rules::HEIGHT_MAX;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -119,6 +120,10 @@ Examples:
     /// What was sent, what waits, what is parked
     #[command(subcommand)]
     Callbacks(Callbacks),
+
+    /// Coin that came to watched addresses and that no recorded payment explains
+    #[command(subcommand)]
+    Unattributed(Unattributed),
 
     /// Read old blocks again
     ///

@@ -47,6 +47,7 @@ struct StatusJson {
     /// EVM: how its endpoints stood when the daemon last looked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     endpoints: Vec<EndpointJson>,
+    unattributed: u64,
     rescans: Vec<RescanJson>,
     reanchor_to: Option<u64>,
 }
@@ -165,21 +166,34 @@ fn print(out: &mut Out, chains: &[StatusJson]) -> anyhow::Result<Outcome> {
         if !tags.is_empty() {
             out.line(format!("{alias}: {}", tags.join(", ")))?;
         }
-        if let Some(height) = chain.reanchor_to {
-            out.line(format!(
-                "{alias}: goes back to height {height} once the node is on our block there"
-            ))?;
-        }
-        for rescan in &chain.rescans {
-            let (from, next, found) = (rescan.from_height, rescan.next_height, rescan.found);
-            out.line(format!(
-                "{alias}: rescan {} from {from}, now at {next}, {} found",
-                rescan.id,
-                counted(found, "output")
-            ))?;
-        }
+        print_work(out, chain)?;
     }
     out.done()
+}
+
+/// What is under way on a chain, and what waits for somebody.
+fn print_work(out: &mut Out, chain: &StatusJson) -> anyhow::Result<()> {
+    let alias = &chain.chain;
+    if let Some(height) = chain.reanchor_to {
+        out.line(format!(
+            "{alias}: goes back to height {height} once the node is on our block there"
+        ))?;
+    }
+    if chain.unattributed > 0 {
+        let open = counted(chain.unattributed, "amount");
+        out.line(format!(
+            "{alias}: {open} that no recorded payment explains: `creditd unattributed list --open`"
+        ))?;
+    }
+    for rescan in &chain.rescans {
+        let (from, next, found) = (rescan.from_height, rescan.next_height, rescan.found);
+        out.line(format!(
+            "{alias}: rescan {} from {from}, now at {next}, {} found",
+            rescan.id,
+            counted(found, "output")
+        ))?;
+    }
+    Ok(())
 }
 
 fn json(config: &Config, status: ChainStatus) -> StatusJson {
@@ -205,6 +219,7 @@ fn json(config: &Config, status: ChainStatus) -> StatusJson {
         confirming: status.confirming,
         held: status.held,
         endpoints: status.endpoints.into_iter().map(endpoint_json).collect(),
+        unattributed: status.unattributed,
         rescans: status.rescans.into_iter().map(rescan_json).collect(),
         reanchor_to: status.reanchor_to,
     }
@@ -264,6 +279,7 @@ fn never_followed(alias: &str, chain_id: &str) -> StatusJson {
         confirming: 0,
         held: 0,
         endpoints: Vec::new(),
+        unattributed: 0,
         rescans: Vec::new(),
         reanchor_to: None,
     }

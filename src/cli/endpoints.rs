@@ -39,7 +39,7 @@ struct AddedJson {
 }
 
 /// What can be subscribed to. `endpoint.test` comes without being asked for.
-const EVENT_TYPES: [&str; 14] = [
+const EVENT_TYPES: [&str; 15] = [
     "deposit.seen",
     "deposit.confirming",
     "deposit.evicted",
@@ -55,6 +55,7 @@ const EVENT_TYPES: [&str; 14] = [
     "credit.state",
     "chain.halted",
     "chain.resumed",
+    "chain.unattributed",
 ];
 
 fn json(endpoint: Endpoint) -> EndpointJson {

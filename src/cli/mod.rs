@@ -20,6 +20,8 @@ mod table;
 mod tests;
 mod trial;
 mod tx;
+mod unattributed;
+mod unattributed_args;
 mod watch;
 mod words;
 
@@ -37,6 +39,7 @@ use out::Out;
 use std::process::ExitCode;
 use table::Table;
 use thiserror::Error;
+use unattributed_args::Unattributed;
 
 /// How a command ended when it could run at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +112,7 @@ fn run(cli: &Cli) -> anyhow::Result<Outcome> {
         Command::Chain(command) => chain(out, &load(cli)?, command),
         Command::Endpoint(command) => endpoint(out, &load(cli)?, command),
         Command::Callbacks(command) => callbacks(out, &load(cli)?, command),
+        Command::Unattributed(command) => unattributed(out, &load(cli)?, command),
         Command::Run => {
             let config = load(cli)?;
             crate::telemetry::start_logging(config.log);
@@ -141,6 +145,7 @@ fn refuse_json(cli: &Cli) -> Result<(), Problem> {
         | Command::Chain(_)
         | Command::Endpoint(_)
         | Command::Callbacks(_)
+        | Command::Unattributed(_)
         | Command::Rescan(_)
         | Command::Backup { .. } => return Ok(()),
     };
@@ -226,6 +231,15 @@ fn endpoint(out: &mut Out, config: &Config, command: &Endpoints) -> anyhow::Resu
             repair,
         } => endpoints::rotate(out, config, &whole(id)?, *overlap_hours, repair),
         Endpoints::Test { id, wait_secs } => trial::test(out, config, &whole(id)?, *wait_secs),
+    }
+}
+
+fn unattributed(out: &mut Out, config: &Config, command: &Unattributed) -> anyhow::Result<Outcome> {
+    match command {
+        Unattributed::List(args) => unattributed::list(out, config, args),
+        Unattributed::Close(args) => {
+            unattributed::close(out, config, &ids::whole_in(config, &args.id)?, args)
+        }
     }
 }
 
@@ -339,13 +353,24 @@ fn list<T, J: serde::Serialize>(
     out: &mut Out,
     args: &Listing,
     shapes: &Shapes<J>,
+    read: impl FnMut(report::Page) -> Result<Vec<Listed<T>>, StoreError>,
+    shown: impl Fn(Vec<Listed<T>>) -> Vec<J>,
+) -> anyhow::Result<Outcome> {
+    list_page(out, (&args.page, args.csv), shapes, read, shown)
+}
+
+/// The same by what of the options it needs.
+fn list_page<T, J: serde::Serialize>(
+    out: &mut Out,
+    (page, is_csv): (&Page, bool),
+    shapes: &Shapes<J>,
     mut read: impl FnMut(report::Page) -> Result<Vec<Listed<T>>, StoreError>,
     shown: impl Fn(Vec<Listed<T>>) -> Vec<J>,
 ) -> anyhow::Result<Outcome> {
-    if args.csv {
-        return csv(out, &args.page, read, |rows| (shapes.csv)(shown(rows)));
+    if is_csv {
+        return csv(out, page, read, |rows| (shapes.csv)(shown(rows)));
     }
-    let page = open::page(&args.page);
+    let page = open::page(page);
     let rows = read(page)?;
     let next = next_position(&rows, page);
     let rows = shown(rows);

@@ -1,7 +1,7 @@
 //! From the config of a chain to what its follower and the database are told of it.
 
 use crate::clock::millis;
-use crate::config::{AssetInfo, ChainConfig, Start};
+use crate::config::{AssetInfo, ChainConfig, InnerSource, Start};
 use crate::follow::{self, Settings};
 use crate::rules::Asset;
 use crate::rules::policy::Policy;
@@ -80,5 +80,16 @@ pub(super) fn settings(chain: ChainConfig<'_>) -> Settings {
         mempool,
         tip_age_max,
         fork_patience,
+    }
+}
+
+/// How often balances are compared, where coin that contracts send is not seen otherwise.
+pub(super) fn sweep(chain: ChainConfig<'_>) -> Option<Duration> {
+    let ChainConfig::Evm(chain) = chain else {
+        return None;
+    };
+    match chain.native.as_ref()?.inner {
+        InnerSource::None { sweep } => Some(sweep),
+        InnerSource::Traces(_) | InnerSource::Eip7708 => None,
     }
 }

@@ -11,6 +11,7 @@ mod lists;
 mod report;
 mod rescan;
 mod start;
+mod sweep;
 
 use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::clock::{Clock, millis};
@@ -23,6 +24,7 @@ use crate::store::{ChainKey, NewChain, Store, StoreError, Terms};
 use finality::Finality;
 use std::sync::Arc;
 use std::time::Duration;
+use sweep::Sweep;
 use thiserror::Error;
 
 /// Where a chain that was never followed starts.
@@ -122,6 +124,8 @@ pub struct Follower<S: ChainSource> {
     looks_behind: u32,
     /// What a rescan needs and the node does not have; empty when nothing.
     rescan_waits_for: String,
+    /// Balances that are compared from time to time.
+    sweep: Option<Sweep>,
     reported: Option<(ChainState, String, Option<u64>)>,
     pulse: Pulse,
 }
@@ -186,6 +190,7 @@ impl<S: ChainSource> Follower<S> {
             failures: 0,
             looks_behind: 0,
             rescan_waits_for: String::new(),
+            sweep: None,
             reported: None,
             pulse: Pulse::default(),
             settings,
@@ -231,8 +236,7 @@ impl<S: ChainSource> Follower<S> {
                 self.report_following(&tip).await?;
                 let span = self.until_next_look();
                 self.pulse.beat(self.clock, span);
-                self.source.wait(tip.hash, span).await;
-                Ok(())
+                self.wait_and_sweep(&tip, span).await
             }
             Err(trouble) => self.suffer(trouble).await,
         }

@@ -21,9 +21,17 @@ impl<S: ChainSource> Follower<S> {
         let (state, reason) = match (self.node_trouble(node), self.finality_trouble(node)) {
             (Some(reason), _) => (ChainState::Syncing, reason),
             (None, Some(reason)) => (ChainState::FinalityStalled, reason),
-            (None, None) => (ChainState::Following, self.rescan_waits_for.clone()),
+            (None, None) => (ChainState::Following, self.what_waits()),
         };
         self.report(state, &reason, Some(node.height)).await
+    }
+
+    /// What waits beside the tip, and for what.
+    fn what_waits(&self) -> String {
+        let sweep = self.sweep.as_ref().map_or("", |sweep| sweep.waits_for());
+        let both = [self.rescan_waits_for.as_str(), sweep];
+        let said: Vec<&str> = both.into_iter().filter(|words| !words.is_empty()).collect();
+        said.join("; ")
     }
 
     /// What credits wait for where they need a finality tag that the node does not have or does not move.
@@ -121,7 +129,7 @@ impl<S: ChainSource> Follower<S> {
         Ok(())
     }
 
-    fn fatal(&self, trouble: Trouble) -> FollowError {
+    pub(super) fn fatal(&self, trouble: Trouble) -> FollowError {
         let source = match trouble {
             Trouble::Store(source) => source,
             Trouble::Source(source) => StoreError::Contradiction(source.to_string()),

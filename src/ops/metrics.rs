@@ -229,6 +229,12 @@ fn money(page: &mut Page, parts: &Parts, readings: &Readings) {
     );
     let rows = per_chain(&chains, |chain| Some(whole(chain.known?.rescans)));
     page.gauges("rescans_running", "Rescans that are not done", rows);
+    let rows = per_chain(&chains, |chain| Some(whole(chain.known?.unattributed)));
+    page.gauges(
+        "unattributed_open",
+        "Amounts that came to watched addresses and that no recorded payment explains, not closed yet",
+        rows,
+    );
     due(page, parts, &chains);
 }
 

@@ -210,6 +210,12 @@ pub fn credit_id(chain: &ChainId, outpoint: &Outpoint) -> String {
     )
 }
 
+/// The id of an amount that came to a script by the end of a block and that nothing recorded explains.
+pub fn unattributed_id(chain: &ChainId, script: &Script, to: &BlockHash) -> String {
+    let parts: [&[u8]; 4] = [b"unattributed", chain.as_str().as_bytes(), &script.0, &to.0];
+    derive("un_", &parts)
+}
+
 /// The id of an endpoint: of its owner (`None` = operators) and its URL.
 pub fn endpoint_id(merchant: Option<&str>, url: &str) -> String {
     let owner = merchant.map_or(String::new(), |slug| format!("merchant {slug}"));

@@ -206,6 +206,7 @@ impl WriteTx<'_> {
         self.move_cursor(chain, tip.height, below.height)?;
         self.step_back(chain, tip.height)?;
         self.lower_tags(chain, below.height)?;
+        self.leave_marks(chain, below.height)?;
         self.recall.forget_headers();
         self.conn()
             .prepare_cached("DELETE FROM headers WHERE chain = ?1 AND height = ?2")?

@@ -6,7 +6,7 @@ use super::chains::ChainRow;
 use super::credits::Booked;
 use super::deposits::Deposit;
 use super::endpoints::Endpoint;
-use super::{StoreError, WriteTx};
+use super::{StoreError, UnattributedRow, WriteTx};
 use crate::address;
 use crate::clock::rfc3339;
 use crate::rules::chain_state::ChainState;
@@ -52,6 +52,23 @@ struct ChainData<'a> {
     sequence: i64,
     state: &'a str,
     reason: &'a str,
+}
+
+#[derive(Serialize)]
+struct UnattributedData<'a> {
+    unattributed: &'a str,
+    sequence: i64,
+    chain: &'a str,
+    alias: &'a str,
+    address: Option<String>,
+    merchant: &'a str,
+    reference: &'a str,
+    asset: &'a str,
+    symbol: &'a str,
+    amount: String,
+    amount_base: String,
+    from_height: u64,
+    to_height: u64,
 }
 
 #[derive(Serialize)]
@@ -182,6 +199,39 @@ impl WriteTx<'_> {
         let heading = Heading {
             subject: &subject,
             kind,
+            merchant: None,
+            is_first_of_its_kind: false,
+            only_to: None,
+        };
+        self.write_event(&heading, sequence, data)?;
+        Ok(())
+    }
+
+    /// Writes the event of coin that nothing explains; operators read it, no merchant does.
+    pub(super) fn unattributed_event(
+        &mut self,
+        chain: &ChainRow,
+        row: &UnattributedRow,
+    ) -> Result<(), StoreError> {
+        let sequence = self.next_sequence(&row.id)?;
+        let data = UnattributedData {
+            unattributed: &row.id,
+            sequence,
+            chain: chain.id.as_str(),
+            alias: &chain.alias,
+            address: address::print_on(&chain.id, chain.genesis.as_ref(), &row.script),
+            merchant: &row.merchant,
+            reference: &row.reference,
+            asset: &row.asset,
+            symbol: &row.symbol,
+            amount: row.amount.to_units_string(row.decimals),
+            amount_base: row.amount.to_string(),
+            from_height: row.from_height,
+            to_height: row.to_height,
+        };
+        let heading = Heading {
+            subject: &row.id,
+            kind: "chain.unattributed",
             merchant: None,
             is_first_of_its_kind: false,
             only_to: None,

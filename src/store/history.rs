@@ -155,6 +155,7 @@ impl ReadTx<'_> {
             self.check_deposit(&standing(row)?, found)?;
         }
         self.check_chain_events(found)?;
+        self.check_unattributed_events(found)?;
         self.check_deliveries(found)?;
         self.check_strays(found)
     }
@@ -290,6 +291,18 @@ impl ReadTx<'_> {
         Ok(())
     }
 
+    /// Coin that nothing explains is told once.
+    fn check_unattributed_events(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
+        let mut statement = self
+            .conn()
+            .prepare_cached("SELECT un_id FROM unattributed ORDER BY id")?;
+        let ids = statement.query_map([], |row| row.get(0))?;
+        for id in ids.collect::<Result<Vec<String>, _>>()? {
+            self.check_events(&id, None, &[("chain.unattributed", None)], found)?;
+        }
+        Ok(())
+    }
+
     /// Everything that an endpoint asked for and that happened since it was added is on its way to it, or
     /// was.
     fn check_deliveries(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
@@ -326,6 +339,7 @@ impl ReadTx<'_> {
                  WHERE NOT EXISTS (SELECT 1 FROM deposits WHERE dep_id = e.subject) \
                  AND NOT EXISTS (SELECT 1 FROM credits WHERE id = e.subject) \
                  AND NOT EXISTS (SELECT 1 FROM chains WHERE 'chain:' || caip = e.subject) \
+                 AND NOT EXISTS (SELECT 1 FROM unattributed WHERE un_id = e.subject) \
                  AND NOT EXISTS (SELECT 1 FROM endpoints \
                                  WHERE 'endpoint:' || ep_id || ':' || e.sequence = e.subject)",
             ),

@@ -46,11 +46,13 @@ mod rivals;
 mod shell;
 mod staged;
 mod stretch;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod threads;
 mod transact;
 mod txs;
+mod unattributed;
 
 pub use addresses::{AddressAdded, AddressConflict, AddressKind, NewAddress};
 pub use advance::{Advance, Advanced, Terms};
@@ -75,6 +77,8 @@ pub use repair::Reanchor;
 pub use rescan::{Backfill, Rescan, Rescanned, outpoints_of};
 pub use resend::{Resend, Undelivered};
 pub use shell::Store;
+pub use sweep::{BalanceRead, Opening, SweepSpan, SweepWork};
+pub use unattributed::{ClosedAs, UnattributedRow};
 
 /// A consistent view of the database. Only this module makes one.
 pub struct ReadTx<'a> {

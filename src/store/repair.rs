@@ -240,6 +240,7 @@ impl WriteTx<'_> {
         )?;
         self.step_back(chain, point.height + 1)?;
         self.lower_tags(chain, point.height)?;
+        self.leave_marks(chain, point.height)?;
         self.recall.forget_headers();
         self.conn()
             .execute("DELETE FROM headers WHERE chain = ?1 AND height > ?2", above)?;

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use creditd::rules::chain_state::ChainState;
 use serde_json::Value;
 
+use crate::cli_unattributed::with_unattributed;
+use crate::common::daemon::Daemon;
 use crate::sample::{D1, Sample, txid};
 
 const DOCUMENT: &str = include_str!("../../docs/cli-json.md");
@@ -55,13 +57,13 @@ fn id(answer: &Value) -> String {
 
 /// Asks a command, and looks for each key of its answer in the command's own part of the document.
 #[track_caller]
-fn assert_documented(sample: &Sample, command: &str, args: &[&str]) {
+fn assert_documented(files: &Daemon, command: &str, args: &[&str]) {
     let line: Vec<&str> = command
         .split(' ')
         .chain(args.iter().copied())
         .chain(["--json"])
         .collect();
-    let output = sample.files.cli(&line);
+    let output = files.cli(&line);
     let answer: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{line:?}: {error}: {}", String::from_utf8_lossy(&output.stderr)));
     let mut keys = BTreeSet::new();
@@ -134,9 +136,10 @@ fn every_key_is_documented() {
     let mut commands: BTreeSet<String> = commands().into_iter().collect();
     assert!(commands.len() > 25, "{commands:?}");
     for (command, args) in cases {
-        assert_documented(&sample, command, &args);
+        assert_documented(&sample.files, command, &args);
         commands.remove(command);
     }
+    unattributed_keys_are_documented(&mut commands);
     for command in WITHOUT {
         assert!(commands.remove(command), "{command}");
         assert!(DOCUMENT.contains(&format!("`{command}`")), "{command}");
@@ -145,6 +148,20 @@ fn every_key_is_documented() {
         commands.is_empty(),
         "these answer in JSON and were not asked: {commands:?}"
     );
+}
+
+fn unattributed_keys_are_documented(commands: &mut BTreeSet<String>) {
+    let (evm, id) = with_unattributed();
+    for (command, args) in [
+        ("unattributed list", vec![]),
+        (
+            "unattributed close",
+            vec![&*id, "--not-a-payment", "--reason", "x"],
+        ),
+    ] {
+        assert_documented(&evm.files, command, &args);
+        commands.remove(command);
+    }
 }
 
 /// Every command, as the help lists them.

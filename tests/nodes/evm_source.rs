@@ -20,17 +20,17 @@ use crate::common::contracts::Token;
 use crate::common::evm::Splitter;
 use crate::common::evm_proxy::EvmProxy;
 
-const CHAIN_ID: u64 = 73_577;
+pub const CHAIN_ID: u64 = 73_577;
 
 const D1: &str = "0xd1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1";
 const D2: &str = "0xd2d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2";
 const D3: &str = "0xd3d3d3d3d3d3d3d3d3d3d3d3d3d3d3d3d3d3d3d3";
 
-fn bytes(text: &str) -> [u8; 20] {
+pub fn bytes(text: &str) -> [u8; 20] {
     const_hex::decode_to_array(text).unwrap()
 }
 
-fn source(url: &str, tokens: &[&Token], inner: Option<Inner>) -> EvmSource<HttpDial> {
+pub fn source(url: &str, tokens: &[&Token], inner: Option<Inner>) -> EvmSource<HttpDial> {
     let chain = ChainId::evm(CHAIN_ID, Some("test"));
     let config = EndpointsConfig {
         chain_id: CHAIN_ID,

@@ -22,6 +22,7 @@ mod evm_daemon;
 mod evm_proxy;
 mod evm_rig;
 mod evm_source;
+mod evm_sweep;
 mod first_payment;
 mod foreign_webhooks;
 mod harness;

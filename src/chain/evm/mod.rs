@@ -2,6 +2,7 @@
 //! Start at [`EvmSource`].
 
 pub mod answers;
+mod balances;
 mod block;
 pub mod bloom;
 mod config;
@@ -24,7 +25,7 @@ use crate::chain::{ChainSource, HeaderInfo, Identity, NodeTip, SourceError};
 use crate::clock::Clock;
 use crate::egress::Dial;
 use crate::index::Index;
-use crate::rules::{Asset, BlockHash, HeldHeader, MempoolList, ScannedBlock, TaggedBlock};
+use crate::rules::{Amount, Asset, BlockHash, HeldHeader, MempoolList, ScannedBlock, Script, TaggedBlock};
 use endpoints::Endpoints;
 use fields::Account;
 use headers::HeaderCache;
@@ -195,6 +196,10 @@ impl<D: Dial> ChainSource for EvmSource<D> {
             true => self.list_pending(index).await,
             false => Ok(None),
         }
+    }
+
+    async fn balances(&self, asked: &[(BlockHash, Script)]) -> Result<Vec<Option<Amount>>, SourceError> {
+        self.balances_at(asked).await
     }
 
     /// Asked by the clock alone: of what a node sends by itself, nothing would be believed unasked.

@@ -20,6 +20,8 @@ pub struct ChainStatus {
     pub rescans: Vec<Rescan>,
     /// EVM: how its endpoints stand, and since when.
     pub endpoints: Vec<(NodeEndpoint, i64)>,
+    /// Unattributed amounts that are open.
+    pub unattributed: u64,
     /// The height of an accepted reorg that waits for the node.
     pub reanchor_to: Option<u64>,
 }
@@ -49,6 +51,7 @@ impl ReadTx<'_> {
                  AND held_reason IS NULL",
             )?,
             held: count("SELECT count(*) FROM deposits WHERE chain = ?1 AND held_reason IS NOT NULL")?,
+            unattributed: count("SELECT count(*) FROM unattributed WHERE chain = ?1 AND state = 'open'")?,
             rescans: self
                 .rescans(chain.key)?
                 .into_iter()

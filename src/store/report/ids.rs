@@ -10,10 +10,12 @@ const DEPOSITS: &str = "SELECT dep_id FROM deposits WHERE dep_id >= ?1 AND dep_i
 const CREDITS: &str = "SELECT id FROM credits WHERE id >= ?1 AND id < ?2 ORDER BY 1 LIMIT ?3";
 const EVENTS: &str = "SELECT id FROM events WHERE id >= ?1 AND id < ?2 ORDER BY 1 LIMIT ?3";
 const ENDPOINTS: &str = "SELECT ep_id FROM endpoints WHERE ep_id >= ?1 AND ep_id < ?2 ORDER BY 1 LIMIT ?3";
+const UNATTRIBUTED: &str =
+    "SELECT un_id FROM unattributed WHERE un_id >= ?1 AND un_id < ?2 ORDER BY 1 LIMIT ?3";
 
 impl ReadTx<'_> {
-    /// The first ids of deposits (`dep_`), credits (`cr_`), events (`evt_`) or endpoints (`ep_`) that begin
-    /// so.
+    /// The first ids of deposits (`dep_`), credits (`cr_`), events (`evt_`), endpoints (`ep_`) or
+    /// unattributed amounts (`un_`) that begin so.
     ///
     /// # Errors
     /// Those of the database.
@@ -23,6 +25,7 @@ impl ReadTx<'_> {
             Some(("cr", _)) => CREDITS,
             Some(("evt", _)) => EVENTS,
             Some(("ep", _)) => ENDPOINTS,
+            Some(("un", _)) => UNATTRIBUTED,
             Some(_) | None => return Ok(Vec::new()),
         };
         let mut statement = self.conn().prepare_cached(sql)?;
@@ -49,7 +52,7 @@ mod tests {
     fn no_id_is_looked_for_by_reading_all() {
         let conn = rusqlite::Connection::open_in_memory().unwrap();
         conn.execute_batch(include_str!("../../../schema.sql")).unwrap();
-        for sql in [DEPOSITS, CREDITS, EVENTS, ENDPOINTS] {
+        for sql in [DEPOSITS, CREDITS, EVENTS, ENDPOINTS, UNATTRIBUTED] {
             let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
             let steps = statement.query_map(("dep_1", "dep_1~", 1), |row| row.get::<_, String>(3));
             let steps: Vec<String> = steps.unwrap().map(Result::unwrap).collect();

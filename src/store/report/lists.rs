@@ -110,7 +110,7 @@ pub struct CreditRow {
 
 impl ReadTx<'_> {
     /// A merchant's key. An unknown slug is refused: an empty list would hide a misspelt one.
-    pub(super) fn merchant_key(&self, slug: &str) -> Result<i64, StoreError> {
+    pub(in super::super) fn merchant_key(&self, slug: &str) -> Result<i64, StoreError> {
         one(self.conn(), "SELECT id FROM merchants WHERE slug = ?1", [slug])?.ok_or_else(|| {
             StoreError::Refused(format!(
                 "there is no merchant {slug}: `creditd watch list` shows those with addresses"

@@ -14,6 +14,7 @@ const NEXT_DUE: &str = "SELECT min(d.due_height) FROM deposits d JOIN chains c O
      OR d.due_height <= CASE d.tag WHEN 'safe' THEN c.safe_height ELSE c.finalized_height END)";
 const HELD: &str = "SELECT count(*) FROM deposits WHERE chain = ?1 AND held_reason IS NOT NULL";
 const RESCANS: &str = "SELECT count(*) FROM rescans WHERE chain = ?1 AND state = 'running'";
+const UNATTRIBUTED: &str = "SELECT count(*) FROM unattributed WHERE chain = ?1 AND state = 'open'";
 const TIME: &str =
     "SELECT time_secs FROM headers WHERE chain = ?1 AND height <= ?2 ORDER BY height DESC LIMIT 1";
 /// The one that reads a whole table: there are as many rows as endpoints, and two look-ups for each.
@@ -70,6 +71,8 @@ pub struct ChainReadings {
     pub reorgs: Vec<(u64, u64)>,
     /// Rescans that are not done.
     pub rescans: u64,
+    /// Unattributed amounts that are open.
+    pub unattributed: u64,
     /// The lowest height at which a deposit falls or fell due that is neither credited nor held.
     pub next_due_height: Option<u64>,
     /// The time of the block at that height, or of the last block we hold below it, Unix seconds.
@@ -114,6 +117,7 @@ impl ReadTx<'_> {
                 .map_or(0, |(_, count)| *count),
             reorgs,
             rescans: count(RESCANS)?,
+            unattributed: count(UNATTRIBUTED)?,
             next_due_height: next_due_height.map(uint).transpose()?,
             next_due_time_secs: match next_due_height {
                 Some(height) => self.time_at_or_below(key, height)?,
@@ -186,7 +190,16 @@ mod tests {
         let conn = rusqlite::Connection::open_in_memory().unwrap();
         conn.execute_batch(include_str!("../../../schema.sql")).unwrap();
         let mut scans = Vec::new();
-        for sql in [EVENTS, TALLIES, NEXT_DUE, HELD, RESCANS, TIME, ENDPOINTS] {
+        for sql in [
+            EVENTS,
+            TALLIES,
+            NEXT_DUE,
+            HELD,
+            RESCANS,
+            UNATTRIBUTED,
+            TIME,
+            ENDPOINTS,
+        ] {
             let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
             let nulls = vec![rusqlite::types::Null; statement.parameter_count()];
             let steps = statement

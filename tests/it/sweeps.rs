@@ -1,0 +1,489 @@
+//! Coin that contracts send is not seen where nobody traces: balances find it. It is told, and nobody is
+//! credited by it, whatever is done to its record.
+
+mod bank;
+
+use crate::rig::{folder, in_simulation, policy};
+use Move::{Inner, Left, Paid};
+use bank::{Bank, Move};
+use creditd::clock::Clock;
+use creditd::follow::{Follower, Settings, Start};
+use creditd::rules::{Amount, Asset, Outpoint, Script, Txid};
+use creditd::store::report::{Filter, Page};
+use creditd::store::{
+    AddressKind, Backfill, ChainKey, ClosedAs, Database, NewAddress, NewAsset, NewChain, OpenMode, Store,
+    StoreError, Terms, UnattributedRow,
+};
+use rusqlite::OpenFlags;
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+const NOTHING: [u64; 0] = [];
+
+fn account(number: u8) -> Script {
+    Script([number; 20].into())
+}
+
+struct Till {
+    bank: Bank,
+    clock: Clock,
+    settings: Settings,
+    every: Duration,
+    running: Option<(Store, Follower<Bank>)>,
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Till {
+    /// Swept every ten seconds, credited at depth 1.
+    async fn new() -> Till {
+        let clock = Clock::simulated(1_800_000_000_000);
+        let folder = folder();
+        let settings = Settings {
+            chain: NewChain {
+                id: Bank::id(),
+                genesis: None,
+                alias: "bank".to_owned(),
+                assets: vec![NewAsset {
+                    asset: Asset::Native,
+                    caip: Bank::id().evm_coin(60),
+                    symbol: "ETH".to_owned(),
+                    decimals: 18,
+                    from: None,
+                }],
+            },
+            start: Start::Height(1),
+            terms: Terms {
+                policies: Terms::native(policy(&[], 1)),
+                reorg_window: 20,
+                evict_after_ms: 60_000,
+            },
+            poll: Duration::from_secs(1),
+            mempool: Duration::from_secs(3_600),
+            tip_age_max: None,
+            fork_patience: None,
+        };
+        let mut till = Till {
+            bank: Bank::new(clock),
+            clock,
+            settings,
+            every: Duration::from_secs(10),
+            running: None,
+            path: folder.path().join("ledger.db"),
+            _folder: folder,
+        };
+        till.start().await;
+        till
+    }
+
+    async fn start(&mut self) {
+        self.running = None;
+        let database = Database::open(&self.path, OpenMode::Daemon).unwrap();
+        let store = Store::inline(database, self.clock);
+        let follower = Follower::open(
+            self.bank.clone(),
+            store.clone(),
+            self.clock,
+            self.settings.clone(),
+        );
+        let follower = follower.await.unwrap().with_sweep(Some(self.every));
+        self.running = Some((store, follower));
+    }
+
+    fn store(&self) -> Store {
+        self.running.as_ref().unwrap().0.clone()
+    }
+
+    fn read<T>(
+        &self,
+        read: impl FnOnce(&creditd::store::ReadTx<'_>, ChainKey) -> Result<T, StoreError>,
+    ) -> T {
+        let database = Database::open(&self.path, OpenMode::ReadOnly).unwrap();
+        let key = |tx: &creditd::store::ReadTx<'_>| tx.chain(&Bank::id()).map(|row| row.unwrap().key);
+        database.read(|tx| read(tx, key(tx)?)).unwrap()
+    }
+
+    fn count(&self, sql: &str) -> i64 {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
+        let conn = rusqlite::Connection::open_with_flags(&self.path, flags).unwrap();
+        conn.query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
+    async fn watch(&self, numbers: std::ops::RangeInclusive<u8>) {
+        let key = self.read(|_, key| Ok(key));
+        let store = self.store();
+        let adding = store.write(move |tx| {
+            let rule = |number| NewAddress {
+                script: account(number),
+                kind: AddressKind::Watch,
+                merchant: "shop",
+                internal: "ignore",
+                reference: "",
+            };
+            let rules: Vec<NewAddress<'_>> = numbers.clone().map(rule).collect();
+            tx.add_addresses(key, &rules)
+        });
+        adding.await.unwrap();
+    }
+
+    /// So many looks at the node, about one a second.
+    async fn look(&mut self, times: usize) {
+        for _ in 0..times {
+            self.running.as_mut().unwrap().1.step().await.unwrap();
+        }
+        let violations = self.read(|tx, _| tx.violations(20));
+        assert!(violations.is_empty(), "{violations:?}");
+    }
+
+    fn mine(&self, moves: &[Move]) {
+        self.bank.world().mine(moves);
+    }
+
+    /// Sweeps, and makes what was swept final: a reading that is under way first, then another one.
+    async fn sweep(&mut self) {
+        for _ in 0..2 {
+            self.look(15).await;
+            self.bank.world().mine_empty(20);
+            self.look(15).await;
+        }
+    }
+
+    fn found(&self) -> Vec<UnattributedRow> {
+        let page = Page {
+            after: None,
+            limit: 100,
+        };
+        let mut rows = self.read(|tx, _| tx.list_unattributed(&Filter::default(), false, page));
+        rows.reverse();
+        rows.into_iter().map(|listed| listed.row).collect()
+    }
+
+    fn amounts(&self) -> Vec<u64> {
+        let amounts = self.found().into_iter().map(|row| row.amount.to_string().parse());
+        amounts.map(Result::unwrap).collect()
+    }
+
+    /// What was credited, and how many events tell of coin that nothing explains.
+    fn books(&self) -> (Vec<String>, i64) {
+        let credited = self.read(|tx, _| tx.balances(None));
+        let credited = credited
+            .iter()
+            .map(|balance| balance.credited.to_string())
+            .collect();
+        (
+            credited,
+            self.count("SELECT count(*) FROM events WHERE type = 'chain.unattributed'"),
+        )
+    }
+
+    fn state(&self) -> (String, String) {
+        let row = self.read(|tx, key| tx.chain_by_key(key));
+        (row.state.word().to_owned(), row.state_reason)
+    }
+
+    async fn close(&self, id: &str, closed_as: ClosedAs) -> Result<bool, StoreError> {
+        let id = id.to_owned();
+        let store = self.store();
+        let closing = store.write(move |tx| tx.close_unattributed(&id, closed_as, "looked at"));
+        closing.await
+    }
+}
+
+fn simulate<F: Future<Output = ()>>(test: impl FnOnce(Till) -> F) {
+    in_simulation(async { test(Till::new().await).await });
+}
+
+#[test]
+fn inner_coin_is_found_once_when_it_is_final_and_credits_nobody() {
+    simulate(|mut till| async move {
+        till.watch(1..=3).await;
+        till.bank.world().mine_empty(3);
+        till.look(15).await;
+        till.mine(&[Paid(account(1), 5), Inner(account(1), 7), Paid(account(2), 9)]);
+        till.look(15).await;
+        assert_eq!(till.amounts(), NOTHING, "not final yet");
+        till.bank.world().mine_empty(4);
+        till.look(15).await;
+        assert_eq!(till.amounts(), NOTHING, "read before it came");
+        till.bank.world().mine_empty(4);
+        till.look(15).await;
+        assert_eq!(till.amounts(), [7]);
+        let found = till.found().remove(0);
+        assert_eq!((found.from_height, found.to_height), (3, 8));
+        assert_eq!((found.script, found.merchant.as_str()), (account(1), "shop"));
+        let books = (vec!["14".to_owned()], 1);
+        assert_eq!(till.books(), books);
+
+        till.sweep().await;
+        till.start().await;
+        till.sweep().await;
+        assert_eq!((till.amounts(), till.books()), (vec![7], books));
+        let audited = "SELECT count(*) FROM audit WHERE action = 'unattributed'";
+        assert_eq!(till.count(audited), 1);
+    });
+}
+
+#[test]
+fn coin_that_leaves_hides_what_came_meanwhile_and_nothing_after_it() {
+    simulate(|mut till| async move {
+        till.watch(1..=1).await;
+        till.sweep().await;
+        till.mine(&[Left(account(1), 100), Inner(account(1), 30)]);
+        till.sweep().await;
+        assert_eq!(till.amounts(), NOTHING);
+        till.mine(&[Inner(account(1), 8)]);
+        till.mine(&[Left(account(1), 3)]);
+        till.sweep().await;
+        assert_eq!(till.amounts(), [5], "at least so much");
+        till.mine(&[Paid(account(1), 2), Left(account(1), 2)]);
+        till.sweep().await;
+        assert_eq!(till.amounts(), [5]);
+    });
+}
+
+/// Polls a future until it has given way `times` times; `None` = it was dropped there.
+async fn stop_after<F: Future>(future: F, times: usize) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut left = times;
+    std::future::poll_fn(move |context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending if left == 0 => Poll::Ready(None),
+        Poll::Pending => {
+            left -= 1;
+            Poll::Pending
+        }
+    })
+    .await
+}
+
+#[test]
+fn a_crash_at_any_await_of_a_sweep_loses_and_doubles_nothing() {
+    in_simulation(async {
+        for times in 0.. {
+            let mut till = Till::new().await;
+            till.bank.world().pause = Duration::from_millis(300);
+            till.watch(1..=2).await;
+            till.bank.world().mine_empty(2);
+            till.look(3).await;
+            till.mine(&[Paid(account(1), 5), Inner(account(1), 7), Inner(account(2), 1)]);
+            let is_whole = stop_after(till.sweep(), times).await.is_some();
+            till.start().await;
+            till.sweep().await;
+            let mut amounts = till.amounts();
+            amounts.sort_unstable();
+            assert_eq!(amounts, [1, 7], "await {times}");
+            assert_eq!(till.books(), (vec!["5".to_owned()], 2), "await {times}");
+            if is_whole {
+                assert!(times > 30, "{times}");
+                break;
+            }
+        }
+    });
+}
+
+#[test]
+fn what_left_the_chain_with_its_block_is_not_told() {
+    simulate(|mut till| async move {
+        till.bank.world().mine_empty(5);
+        till.look(10).await;
+        till.watch(1..=2).await;
+        // Both the start of the interval and the reading are in blocks that go.
+        till.mine(&[Inner(account(1), 7)]);
+        till.look(15).await;
+        till.mine(&[Inner(account(2), 9)]);
+        till.look(15).await;
+        till.bank.world().go_back(3);
+        till.mine(&[Paid(account(1), 3)]);
+        till.mine(&[]);
+        till.mine(&[Inner(account(2), 4)]);
+        till.mine(&[]);
+        till.sweep().await;
+        till.sweep().await;
+        assert_eq!(till.amounts(), [4]);
+    });
+}
+
+#[test]
+fn without_a_final_tag_what_is_below_the_window_is_final() {
+    simulate(|mut till| async move {
+        till.bank.world().lag = None;
+        till.watch(1..=1).await;
+        till.look(5).await;
+        till.mine(&[Inner(account(1), 7)]);
+        till.look(15).await;
+        till.bank.world().mine_empty(19);
+        till.look(15).await;
+        assert_eq!(till.amounts(), NOTHING);
+        till.bank.world().mine_empty(1);
+        till.look(15).await;
+        assert_eq!(till.amounts(), [7]);
+    });
+}
+
+#[test]
+fn where_the_first_state_is_gone_the_interval_opens_later_and_says_so() {
+    simulate(|mut till| async move {
+        till.bank.world().states = 40;
+        till.watch(1..=1).await;
+        till.every = Duration::from_secs(3_600);
+        till.bank.world().mine_empty(10);
+        till.mine(&[Inner(account(1), 7)]);
+        till.bank.world().mine_empty(90);
+        till.start().await;
+        till.look(30).await;
+        let late = "SELECT count(*) FROM audit WHERE action = 'sweep' AND cause LIKE \
+             'balances of 1 addresses are compared from height 85 on, not from 0:%'";
+        assert_eq!(till.count(late), 1);
+        till.mine(&[Inner(account(1), 2)]);
+        till.every = Duration::from_secs(10);
+        till.start().await;
+        till.sweep().await;
+        assert_eq!(till.amounts(), [2]);
+    });
+}
+
+#[test]
+fn trouble_of_a_sweep_is_not_the_chains() {
+    simulate(|mut till| async move {
+        till.watch(1..=1).await;
+        till.look(5).await;
+        till.bank.world().is_mute = true;
+        till.mine(&[Paid(account(1), 5), Inner(account(1), 7)]);
+        till.look(60).await;
+        let (state, reason) = till.state();
+        assert_eq!(state, "following");
+        assert!(
+            reason.starts_with("the sweep of balances waits: ask for balances: not today"),
+            "{reason}"
+        );
+        assert_eq!(till.books(), (vec!["5".to_owned()], 0));
+        assert!(till.bank.world().asked.len() < 15, "it is left alone");
+
+        till.bank.world().is_mute = false;
+        till.look(60).await;
+        till.sweep().await;
+        assert_eq!(till.amounts(), [7]);
+        assert_eq!(till.state(), ("following".to_owned(), String::new()));
+    });
+}
+
+#[test]
+fn a_slow_sweep_does_not_hold_back_the_tip() {
+    simulate(|mut till| async move {
+        till.watch(1..=1).await;
+        till.look(15).await;
+        till.bank.world().pause = Duration::from_secs(30);
+        for _ in 0..20 {
+            till.mine(&[Paid(account(1), 1)]);
+            till.look(2).await;
+            let behind = till.read(|tx, key| tx.chain_by_key(key)).cursor.unwrap();
+            assert_eq!(behind.header.hash, till.bank.tip_hash());
+        }
+        till.mine(&[Inner(account(1), 7)]);
+        till.look(120).await;
+        till.sweep().await;
+        till.look(60).await;
+        assert_eq!(till.amounts(), [7]);
+    });
+}
+
+#[test]
+fn each_balance_is_read_once_in_a_sweep_and_a_few_at_a_time() {
+    simulate(|mut till| async move {
+        till.watch(1..=40).await;
+        till.every = Duration::from_secs(20);
+        till.start().await;
+        till.look(5).await;
+        till.bank.world().asked.clear();
+        for _ in 0..100 {
+            till.mine(&[]);
+            till.look(2).await;
+        }
+        let asked = std::mem::take(&mut till.bank.world().asked);
+        assert!(asked.iter().all(|count| *count <= 2), "{asked:?}");
+        // Read, final four blocks later, and due again twenty seconds after it was read.
+        let total: usize = asked.iter().sum();
+        assert!((40 * 3..=40 * 6).contains(&total), "{total}");
+    });
+}
+
+#[test]
+fn closing_is_an_act_of_its_own_and_credits_nobody() {
+    simulate(|mut till| async move {
+        till.watch(1..=3).await;
+        till.sweep().await;
+        till.mine(&[Inner(account(1), 7), Inner(account(2), 8), Paid(account(3), 1)]);
+        till.sweep().await;
+        let [first, second] = till.found().try_into().unwrap();
+        let before = till.books();
+        let nowhere = Outpoint {
+            txid: Txid([9; 32]),
+            vout: 1 << 32,
+        };
+        let elsewhere = till.read(|tx, _| {
+            let page = Page {
+                after: None,
+                limit: 1,
+            };
+            Ok(tx.list_deposits(&Filter::default(), page)?.remove(0).row.outpoint)
+        });
+        let refused = till.close(&first.id, ClosedAs::Outpoint(elsewhere)).await;
+        assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
+        assert!(till.close(&first.id, ClosedAs::Outpoint(nowhere)).await.unwrap());
+        assert!(!till.close(&first.id, ClosedAs::Outpoint(nowhere)).await.unwrap());
+        let again = till.close(&first.id, ClosedAs::NotAPayment).await;
+        assert!(matches!(again, Err(StoreError::Refused(_))), "{again:?}");
+        let twice = till.close(&second.id, ClosedAs::Outpoint(nowhere)).await;
+        assert!(matches!(twice, Err(StoreError::Refused(_))), "{twice:?}");
+        assert!(till.close(&second.id, ClosedAs::NotAPayment).await.unwrap());
+        assert!(till.close("un_0", ClosedAs::NotAPayment).await.is_err());
+        till.sweep().await;
+        assert_eq!((till.amounts(), till.books()), (vec![7, 8], before));
+        let audited = "SELECT count(*) FROM audit WHERE action = 'unattributed' AND actor = 'operator'";
+        assert_eq!(till.count(audited), 2);
+    });
+}
+
+#[test]
+fn an_output_that_is_recorded_later_explains_an_open_record_and_closes_none() {
+    simulate(|mut till| async move {
+        till.watch(1..=1).await;
+        till.sweep().await;
+        till.mine(&[Inner(account(1), 7)]);
+        till.sweep().await;
+        let found = till.found().remove(0);
+        assert_eq!(
+            (found.recorded_since, found.is_explained()),
+            (Amount::ZERO, false)
+        );
+
+        till.bank.world().is_traced = true;
+        let key = till.read(|_, key| Ok(key));
+        let store = till.store();
+        let asking = store.write(move |tx| tx.ask_rescan(key, 1, &Backfill::Nothing, "traced now"));
+        asking.await.unwrap();
+        till.sweep().await;
+        let explained = till.found();
+        assert_eq!(explained.len(), 1);
+        assert!(explained[0].is_explained() && explained[0].closed.is_none());
+        assert_eq!(
+            till.books(),
+            (vec!["7".to_owned()], 1),
+            "by its own outpoint, once"
+        );
+
+        let outpoint = till.read(|tx, _| {
+            let page = Page {
+                after: None,
+                limit: 1,
+            };
+            Ok(tx.list_deposits(&Filter::default(), page)?.remove(0).row.outpoint)
+        });
+        assert!(till.close(&found.id, ClosedAs::Outpoint(outpoint)).await.unwrap());
+        till.sweep().await;
+        assert_eq!(till.books(), (vec!["7".to_owned()], 1));
+    });
+}
