@@ -99,6 +99,7 @@ CREATE TABLE assets (
 
 -- Where inner coin of an EVM chain is read from which height on: of two sources the same coin would have two
 -- outpoints, so a change counts for blocks to come and what was read once is read again in the same way.
+-- Where it was not seen ('none') it has no outpoint yet: the next source takes that stretch over.
 CREATE TABLE inner_sources (
     chain       INTEGER NOT NULL REFERENCES chains (id),
     from_height INTEGER NOT NULL CHECK (from_height >= 0),

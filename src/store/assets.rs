@@ -106,17 +106,20 @@ impl WriteTx<'_> {
     }
 
     /// Pins where inner coin is read from the next block on, `traces`, `eip7708` or `none`, and says where it
-    /// is read from which height on, lowest first. What is pinned for blocks that were read stays.
+    /// is read from which height on, lowest first. What is pinned for blocks that were read stays, but for
+    /// blocks in which it was not seen at all: nothing of it has a place there yet, and read again it gets
+    /// one.
     pub fn pin_inner(&mut self, chain: ChainKey, source: &str) -> Result<Vec<(u64, String)>, StoreError> {
         let mut pinned = self.inner_sources(chain)?;
         if pinned.last().is_some_and(|(_, last)| last == source) {
             return Ok(pinned);
         }
         let row = self.chain_by_key(chain)?;
-        let from = match (&row.cursor, pinned.is_empty()) {
+        let from = match (&row.cursor, pinned.last()) {
             // Of coin that is watched from now on nothing counts that came before.
-            (_, true) | (None, _) => 0,
-            (Some(tip), false) => tip.height + 1,
+            (_, None) | (None, _) => 0,
+            (Some(_), Some((from, source))) if source == "none" => *from,
+            (Some(tip), Some(_)) => tip.height + 1,
         };
         self.conn().execute(
             "INSERT INTO inner_sources (chain, from_height, source) VALUES (?1, ?2, ?3) \
@@ -124,7 +127,7 @@ impl WriteTx<'_> {
             params![chain.0, int(from)?, source],
         )?;
         if let Some((_, before)) = pinned.last() {
-            let words = format!("inner coin is read by {source} from height {from} on, by {before} below");
+            let words = format!("inner coin is read by {source} from height {from} on; before, by {before}");
             self.audit_chain(chain, "inner", before, source, &words)?;
         }
         pinned.retain(|(height, _)| *height < from);

@@ -6,6 +6,7 @@ use super::codec::{int, uint};
 use super::deposits::{Deposit, HELD_INTERNAL, HELD_OWN_INPUTS, HELD_REEXECUTED};
 use super::executions::Execution;
 use super::matching::{Context, Matched};
+use super::unattributed::HELD_CLOSED_BY_HAND;
 use super::{StoreError, WriteTx};
 use crate::rules::block::tx_mark;
 use crate::rules::state::State;
@@ -316,6 +317,8 @@ impl WriteTx<'_> {
             txid: candidate.txid,
             vout: recording.vout,
         };
+        let is_closed = candidate.sender.is_some() && self.closes_unattributed(at.chain, &outpoint)?;
+        let hold = is_closed.then_some(HELD_CLOSED_BY_HAND).or(hold);
         let asset = at.asset(hit.output.asset)?;
         let deposit = Deposit {
             output: recording.output,

@@ -10,6 +10,10 @@ use crate::rules::{Amount, BlockHash, Outpoint, Script, ids};
 use rusqlite::types::Value;
 use rusqlite::{Row, params};
 
+/// The reason of a hold on a payment as which an unattributed amount was closed before it was recorded:
+/// whoever closed it so may have booked it by hand.
+pub(super) const HELD_CLOSED_BY_HAND: &str = "closed_by_hand";
+
 /// What a sweep found.
 pub(super) struct Unexplained<'a> {
     pub chain: ChainKey,
@@ -176,6 +180,20 @@ impl ReadTx<'_> {
             closed_at: row.get(19)?,
             address,
         })
+    }
+
+    /// Is an unattributed amount closed as this outpoint?
+    pub(super) fn closes_unattributed(
+        &self,
+        chain: ChainKey,
+        outpoint: &Outpoint,
+    ) -> Result<bool, StoreError> {
+        let found = one::<i64>(
+            self.conn(),
+            "SELECT 1 FROM unattributed WHERE chain = ?1 AND txid = ?2 AND vout = ?3",
+            params![chain.0, outpoint.txid, int(outpoint.vout)?],
+        )?;
+        Ok(found.is_some())
     }
 
     /// Is this outpoint a recorded output to the address of an unattributed amount?

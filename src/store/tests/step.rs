@@ -286,7 +286,7 @@ fn plants(database: &Database) -> Vec<(String, String)> {
 }
 
 #[test]
-fn what_reads_inner_coin_changes_for_blocks_to_come_alone() {
+fn what_reads_inner_coin_changes_for_blocks_to_come_and_where_nothing_did() {
     let (_scratch, mut database) = Scratch::new();
     let pinned = database.write(0, |tx| {
         let (chain, _) = prepare(tx)?;
@@ -296,11 +296,13 @@ fn what_reads_inner_coin_changes_for_blocks_to_come_alone() {
         };
         assert_eq!(text(tx.pin_inner(chain, "none")?), "0 none");
         assert_eq!(text(tx.pin_inner(chain, "none")?), "0 none");
-        // The cursor is at block 1.
-        assert_eq!(text(tx.pin_inner(chain, "traces")?), "0 none, 2 traces");
+        // The cursor is at block 1. What nobody saw has no place yet.
+        assert_eq!(text(tx.pin_inner(chain, "traces")?), "0 traces");
+        assert_eq!(text(tx.pin_inner(chain, "eip7708")?), "0 traces, 2 eip7708");
         // A change before the next block came replaces the one before it.
-        assert_eq!(text(tx.pin_inner(chain, "eip7708")?), "0 none, 2 eip7708");
-        assert_eq!(text(tx.pin_inner(chain, "eip7708")?), "0 none, 2 eip7708");
+        assert_eq!(text(tx.pin_inner(chain, "none")?), "0 traces, 2 none");
+        assert_eq!(text(tx.pin_inner(chain, "eip7708")?), "0 traces, 2 eip7708");
+        assert_eq!(text(tx.pin_inner(chain, "eip7708")?), "0 traces, 2 eip7708");
         Ok(())
     });
     pinned.unwrap();
