@@ -162,6 +162,47 @@ impl WriteTx<'_> {
         Ok(())
     }
 
+    /// Decimals that were written wrongly are put right before anything was told with them, never after.
+    fn correct_decimals(&mut self, chain: &ChainRow, new: &NewAsset) -> Result<(), StoreError> {
+        let known = one::<u8>(
+            self.conn(),
+            "SELECT decimals FROM assets WHERE chain = ?1 AND caip = ?2",
+            params![chain.key.0, new.caip],
+        )?;
+        let Some(known) = known.filter(|known| *known != new.decimals) else {
+            return Ok(());
+        };
+        let is_told = one::<bool>(
+            self.conn(),
+            "SELECT EXISTS (SELECT 1 FROM outputs WHERE asset = a.id) \
+             OR EXISTS (SELECT 1 FROM unattributed WHERE asset = a.id) FROM assets a \
+             WHERE a.chain = ?1 AND a.caip = ?2",
+            params![chain.key.0, new.caip],
+        )?;
+        if is_told == Some(true) {
+            return Err(StoreError::Refused(format!(
+                "{} has {known} decimals in the database and {} in the config: amounts were told with \
+                 {known}, and its contract cannot have changed; correct the config",
+                new.caip, new.decimals
+            )));
+        }
+        self.conn().execute(
+            "UPDATE assets SET decimals = ?3 WHERE chain = ?1 AND caip = ?2",
+            params![chain.key.0, new.caip, new.decimals],
+        )?;
+        let words = format!(
+            "{}: the config has other decimals, and nothing was told with the former",
+            new.caip
+        );
+        self.audit_chain(
+            chain.key,
+            "decimals",
+            &known.to_string(),
+            &new.decimals.to_string(),
+            &words,
+        )
+    }
+
     /// Lists what the config names. What it names anew counts from the next block on: tokens that somebody
     /// was sent before are no payments.
     pub(super) fn ensure_assets(&mut self, chain: &ChainRow, assets: &[NewAsset]) -> Result<(), StoreError> {
@@ -182,18 +223,7 @@ impl WriteTx<'_> {
             if new.asset == Asset::Native {
                 self.refuse_other_coin(chain, &new.caip)?;
             }
-            let decimals = one::<u8>(
-                self.conn(),
-                "SELECT decimals FROM assets WHERE chain = ?1 AND caip = ?2",
-                params![chain.key.0, new.caip],
-            )?;
-            if let Some(known) = decimals.filter(|known| *known != new.decimals) {
-                return Err(StoreError::Refused(format!(
-                    "{} has {known} decimals in the database and {} in the config: amounts were told with \
-                     {known}, and its contract cannot have changed; correct the config",
-                    new.caip, new.decimals
-                )));
-            }
+            self.correct_decimals(chain, new)?;
             let id: i64 = self
                 .conn()
                 .prepare_cached(
