@@ -172,8 +172,14 @@ impl Daemon {
     /// Nothing in the database breaks an invariant.
     #[track_caller]
     pub fn assert_sound(&self) {
+        self.assert_sound_in(REORG_WINDOW);
+    }
+
+    /// The same where the config has another window.
+    #[track_caller]
+    pub fn assert_sound_in(&self, reorg_window: u64) {
         let database = Database::open(&self.database(), OpenMode::ReadOnly).unwrap();
-        let violations = database.read(|tx| tx.violations(REORG_WINDOW)).unwrap();
+        let violations = database.read(|tx| tx.violations(reorg_window)).unwrap();
         assert!(violations.is_empty(), "{violations:#?}");
         // Beyond the list: one event of each entry of the books, never more.
         let differ = "SELECT (SELECT count(*) FROM journal) - (SELECT count(*) FROM events \

@@ -2,9 +2,8 @@
 //! gone over to.
 
 use crate::evm_rig::{evm, evm_with};
-use crate::rig::{Rig, in_simulation, settings};
-use crate::scripted::{Scripted, World};
-use creditd::follow::Follower;
+use crate::rig::{Rig, in_simulation};
+use crate::scripted::World;
 use creditd::rules::BlockHash;
 use std::time::Duration;
 
@@ -146,24 +145,6 @@ fn c06_b_a_reorg_past_the_window_halts_until_the_operator_accepts_it() {
         );
         let mut halted = events;
         halted.push("chain.halted".to_owned());
-        // Another chain in the same database goes on.
-        let other = Scripted::new("another chain", 1, rig.clock);
-        let mut second = Follower::open(other.clone(), rig.store(), rig.clock, settings(&other))
-            .await
-            .unwrap();
-        let end = {
-            let mut world = other.world();
-            let genesis = world.tree.genesis();
-            let end = world.tree.extend(genesis, 4);
-            world.all_go_to(end);
-            end
-        };
-        for _ in 0..5 {
-            second.step().await.unwrap();
-        }
-        let id = other.chain_id();
-        let row = rig.read(|tx| tx.chain(&id)).unwrap();
-        assert_eq!(row.cursor.unwrap().header.hash, end);
         let before = rig.chain.world().node().calls;
         rig.rounds(10).await;
         let calls = rig.chain.world().node().calls - before;

@@ -53,25 +53,6 @@ fn wait_credited(daemon: &Daemon, count: usize) -> Vec<Value> {
     })
 }
 
-/// What `check` says of the node of a chain with three tokens.
-#[track_caller]
-fn assert_check_is_good(daemon: &Daemon) {
-    let checked = daemon.cli(&["check", "--json"]);
-    let answer: Value = serde_json::from_slice(&checked.stdout).unwrap();
-    assert_eq!(checked.status.code(), Some(0), "{answer:#}");
-    let verdicts = |name: &str| -> Vec<String> {
-        let lines = answer["lines"].as_array().unwrap().iter();
-        let named = lines.filter(|line| line["name"] == json!(name));
-        named
-            .map(|line| line["verdict"].as_str().unwrap().to_owned())
-            .collect()
-    };
-    for name in ["node", "network", "sync", "logs", "traces", "pending", "inner"] {
-        assert_eq!(verdicts(name), ["good"], "{name}: {answer:#}");
-    }
-    assert_eq!(verdicts("token"), ["good"; 3], "{answer:#}");
-}
-
 #[test]
 fn c18_coin_inner_coin_and_tokens_of_any_decimals_are_credited_once() {
     let node = AnvilNode::start(31_337);
@@ -131,7 +112,20 @@ fn c18_coin_inner_coin_and_tokens_of_any_decimals_are_credited_once() {
     node.mine(1);
     wait_following(&daemon, "dev", node.height());
     assert_eq!(wait_credited(&daemon, 2 + sent.len()).len(), 2 + sent.len());
-    assert_check_is_good(&daemon);
+    let checked = daemon.cli(&["check", "--json"]);
+    let answer: Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert_eq!(checked.status.code(), Some(0), "{answer:#}");
+    let verdicts = |name: &str| -> Vec<String> {
+        let lines = answer["lines"].as_array().unwrap().iter();
+        let named = lines.filter(|line| line["name"] == json!(name));
+        named
+            .map(|line| line["verdict"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    for name in ["node", "network", "sync", "logs", "traces", "pending", "inner"] {
+        assert_eq!(verdicts(name), ["good"], "{name}: {answer:#}");
+    }
+    assert_eq!(verdicts("token"), ["good"; 3], "{answer:#}");
     daemon.stop();
 }
 

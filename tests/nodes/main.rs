@@ -12,6 +12,7 @@ mod between_calls;
 mod bitcoin_source;
 mod books;
 mod cases_atomic;
+mod cases_evm;
 mod cases_identity;
 mod cases_outputs;
 mod cases_reorg;

@@ -11,7 +11,7 @@ pub mod transfers;
 use std::collections::BTreeMap;
 use std::io::{self, BufReader};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde_json::{Value, json};
@@ -36,14 +36,14 @@ pub enum Balance {
 
 /// A node behind the proxy.
 pub(super) struct Upstream {
-    port: u16,
+    port: AtomicU16,
 }
 
 impl Upstream {
     fn at(url: &str) -> Self {
-        let port = url.rsplit(':').next().and_then(|port| port.parse().ok());
-        let port = port.unwrap_or_else(|| panic!("http://127.0.0.1:PORT, not {url}"));
-        Self { port }
+        Self {
+            port: AtomicU16::new(port_of(url)),
+        }
     }
 
     /// A question of the proxy's own: its result; null for an error.
@@ -60,8 +60,13 @@ impl Upstream {
             authorization: None,
             body: body.to_vec(),
         };
-        http::forward(self.port, &request, "nobody:")
+        http::forward(self.port.load(Ordering::SeqCst), &request, "nobody:")
     }
+}
+
+fn port_of(url: &str) -> u16 {
+    let port = url.rsplit(':').next().and_then(|port| port.parse().ok());
+    port.unwrap_or_else(|| panic!("http://127.0.0.1:PORT, not {url}"))
 }
 
 #[derive(Default)]
@@ -161,6 +166,13 @@ impl EvmProxy {
     /// Ends [`refuse`](Self::refuse), on the same port.
     pub fn accept_again(&mut self) {
         self.server.accept_again();
+    }
+
+    /// Another node is behind the same URL from now on, in place of the first one. Connections stay.
+    pub fn lead_to(&self, url: &str) {
+        self.shared.upstreams[0]
+            .port
+            .store(port_of(url), Ordering::SeqCst);
     }
 
     /// Closes every open connection; new ones are accepted.
