@@ -195,12 +195,8 @@ async fn a_contracts_payment_is_found_by_the_balance_and_credits_nobody() {
     assert_eq!([all_credits, events].map(|sql| till.count(sql)), [2, 1]);
 }
 
-/// The same by the daemon, which is killed at several moments on the way.
-#[test]
-fn a_killed_daemon_finds_and_tells_it_once() {
-    let node = AnvilNode::start(CHAIN_ID);
-    let splitter = Splitter::deploy(&node);
-    let a = node.account(0);
+/// A chain whose inner coin is not seen, swept all the time.
+fn setup(node: &AnvilNode) -> Setup {
     let mut setup = Setup::for_evm(format!(
         "[[evm]]\nalias = \"dev\"\nchain_id = {CHAIN_ID}\ninstance = \"test\"\npoll_ms = 20\n\
          [[evm.endpoint]]\nname = \"own\"\nurl = \"{}\"\n[evm.native]\nsymbol = \"ETH\"\n\
@@ -208,7 +204,16 @@ fn a_killed_daemon_finds_and_tells_it_once() {
         node.url()
     ));
     setup.ops_listen = "127.0.0.1:0".to_owned();
-    let mut daemon = Daemon::start(&setup);
+    setup
+}
+
+/// The same by the daemon, which is killed at several moments on the way.
+#[test]
+fn a_killed_daemon_finds_and_tells_it_once() {
+    let node = AnvilNode::start(CHAIN_ID);
+    let splitter = Splitter::deploy(&node);
+    let a = node.account(0);
+    let mut daemon = Daemon::start(&setup(&node));
     daemon.json(&["watch", "add", D1, "--merchant", "shop"]);
     let ops = ["endpoint", "add", "https://ops.example/", "--ops"];
     daemon.json(&ops);
