@@ -63,7 +63,13 @@ impl WriteTx<'_> {
             if is_same && self.is_same_origin(at, &row, hit, sender)? {
                 return Ok(Execution::Known(row.output, vout));
             }
-            is_standing |= row.state.is_some_and(State::is_in_block);
+            is_standing |= match row.state {
+                Some(state) => state.is_in_block(),
+                // A move of own coin has no deposit, and stands where its transaction is in a block.
+                None => {
+                    (row.address, row.asset) == (hit.address.id, asset) && self.included_at(tx)?.is_some()
+                }
+            };
         }
         Err(StoreError::Corrupt("executions without end".into()))
     }

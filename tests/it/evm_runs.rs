@@ -281,6 +281,30 @@ fn a_rescan_that_reads_other_content_of_the_same_block_credits_nothing_twice() {
     });
 }
 
+/// A move of own coin has no deposit, and stands all the same.
+#[test]
+fn a_rescan_that_reads_another_payer_of_own_coin_makes_no_payment_of_it() {
+    in_simulation(async {
+        let mut story = Story::new(1).await;
+        let own = story
+            .rig
+            .add(creditd::store::AddressKind::Own, 2, "shop", "ignore")
+            .await;
+        let call = payer(&story.rig);
+        let to = story.to.clone();
+        let ours = story.rig.make(&call.clone().log_from(0, TUSD, &own, &to, 9));
+        let theirs = call.log_from(0, TUSD, &account(77), &to, 9).again(&ours);
+        let block = story.rig.mine(&[&ours]);
+        story.rig.extend(3);
+        story.rig.settle().await;
+        let live = story.live();
+        story.rig.chain.world().tree.rewrite(&block, vec![theirs]);
+        assert!(story.rig.ask_rescan(1, Backfill::Nothing).await);
+        story.rig.settle().await;
+        assert_eq!(story.live(), live);
+    });
+}
+
 /// State and journal of a payment of coin after its way through these blocks: (height in the branch, run).
 async fn way(depth: usize, then: impl Fn(&Tx) -> Option<Arc<Tx>>) -> (Rig, Arc<Tx>, BlockHash) {
     let mut rig = evm().await;
