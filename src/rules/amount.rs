@@ -95,6 +95,12 @@ impl Amount {
         self.0.checked_add(other.0).map(Amount)
     }
 
+    /// The sum, or 2^256 - 1 where it is more: for sums of what anybody may claim, on which no money depends.
+    #[must_use]
+    pub fn saturating_add(self, other: Amount) -> Amount {
+        Amount(self.0.saturating_add(other.0))
+    }
+
     /// The difference, or `None` below zero.
     #[must_use]
     pub fn checked_sub(self, other: Amount) -> Option<Amount> {
@@ -214,6 +220,7 @@ mod tests {
     fn the_edges_of_256_bits_are_errors_not_wraps() {
         let max = Amount::from_be_bytes([0xff; 32]);
         assert_eq!(max.checked_add(Amount::from_u64(1)), None);
+        assert_eq!(max.saturating_add(Amount::from_u64(1)), max);
         assert_eq!(Amount::ZERO.checked_sub(Amount::from_u64(1)), None);
         let text = max.to_string();
         assert_eq!(Amount::from_base_str(&text), Ok(max));
