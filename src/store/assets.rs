@@ -126,6 +126,11 @@ impl WriteTx<'_> {
              ON CONFLICT (chain, from_height) DO UPDATE SET source = excluded.source",
             params![chain.0, int(from)?, source],
         )?;
+        // Above it stands what was pinned before the cursor went back: of blocks that are read anew.
+        self.conn().execute(
+            "DELETE FROM inner_sources WHERE chain = ?1 AND from_height > ?2",
+            params![chain.0, int(from)?],
+        )?;
         if let Some((_, before)) = pinned.last() {
             let words = format!("inner coin is read by {source} from height {from} on; before, by {before}");
             self.audit_chain(chain, "inner", before, source, &words)?;

@@ -303,7 +303,85 @@ fn what_reads_inner_coin_changes_for_blocks_to_come_and_where_nothing_did() {
         assert_eq!(text(tx.pin_inner(chain, "none")?), "0 traces, 2 none");
         assert_eq!(text(tx.pin_inner(chain, "eip7708")?), "0 traces, 2 eip7708");
         assert_eq!(text(tx.pin_inner(chain, "eip7708")?), "0 traces, 2 eip7708");
+        // The cursor went back below a change, and there is another one: no height has two.
+        tx.conn().execute_batch(
+            "INSERT INTO inner_sources (chain, from_height, source) VALUES (1, 50, 'traces')",
+        )?;
+        assert_eq!(text(tx.pin_inner(chain, "eip7708")?), "0 traces, 2 eip7708");
+        let highest = "SELECT max(from_height) FROM inner_sources";
+        let highest: i64 = tx.conn().query_row(highest, [], |row| row.get(0))?;
+        assert_eq!(highest, 2);
         Ok(())
     });
     pinned.unwrap();
+}
+
+#[test]
+fn decimals_are_corrected_until_something_was_told_with_them() {
+    let (_scratch, mut database) = Scratch::new();
+    let outcome = database.write(0, |tx| {
+        prepare(tx)?;
+        let row = tx.chain_by_key(ChainKey(1))?;
+        let token = |decimals| {
+            [NewAsset {
+                asset: Asset::Token([7; 20]),
+                caip: "eip155:1/erc20:0x07".into(),
+                symbol: "T".into(),
+                decimals,
+                from: None,
+            }]
+        };
+        let told = "SELECT decimals, from_height, is_listed FROM assets WHERE contract IS NOT NULL";
+        let listed = |tx: &WriteTx<'_>| -> Result<(u8, i64, bool), StoreError> {
+            let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+            Ok(tx.conn().query_row(told, [], row)?)
+        };
+        tx.ensure_assets(&row, &token(18))?;
+        tx.unlist(ChainKey(1), &[Asset::Token([7; 20])])?;
+        tx.conn()
+            .execute("UPDATE assets SET from_height = 1 WHERE contract IS NOT NULL", [])?;
+        tx.ensure_assets(&row, &token(6))?;
+        assert_eq!(listed(tx)?, (6, 2, true), "it counts from the next block on");
+        tx.conn().execute_batch(
+            "INSERT INTO txs (id, chain, txid, is_coinbase, first_seen_at) VALUES (1, 1, zeroblob(32), 0, 0);
+             INSERT INTO outputs (tx, vout, address, asset, amount, origin)
+             SELECT 1, 0, 1, id, '5', 'external' FROM assets WHERE contract IS NOT NULL",
+        )?;
+        let refused = tx.ensure_assets(&row, &token(18));
+        assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
+        Ok(())
+    });
+    outcome.unwrap();
+}
+
+/// A token's logs may claim anything.
+#[test]
+fn a_blocks_sum_past_the_largest_amount_is_no_fault() {
+    let (_scratch, mut database) = Scratch::new();
+    let mut paid = payment();
+    let first = &mut paid.outputs[0];
+    first.amount = Amount::from_be_bytes([0xff; 32]);
+    let second = CandidateOutput {
+        vout: 2,
+        ..first.clone()
+    };
+    paid.outputs.push(second);
+    let outcome = database.write(0, |tx| {
+        let (chain, tip) = prepare(tx)?;
+        let step = Advance {
+            chain,
+            from: tip,
+            fork_height: None,
+            blocks: vec![block(2, vec![paid.clone()]), block(3, Vec::new())],
+            credit_ceiling: None,
+            tags: Tags::default(),
+        };
+        tx.advance(&step, &terms())
+    });
+    assert!(
+        matches!(outcome, Ok(Advanced::Done { credited: 2, .. })),
+        "{outcome:?}"
+    );
+    let balances = database.read(|tx| tx.balances(None)).unwrap();
+    assert_eq!(balances[0].credited, Amount::from_be_bytes([0xff; 32]));
 }
