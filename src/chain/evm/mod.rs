@@ -31,7 +31,7 @@ use fields::Account;
 use headers::HeaderCache;
 use std::collections::BTreeSet;
 use std::future::pending;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -40,6 +40,10 @@ const LARGE: Limits = Limits {
     deadline: Duration::from_secs(60),
     body_bytes_max: 512 << 20,
 };
+
+/// So often a node may lack a block that it has promised before another one is asked: behind one address there
+/// may be several, and the branch may have changed in between.
+const MISSES: u32 = 4;
 
 /// How the reason begins where an answer came and cannot be.
 const ODD: &str = "odd answer: ";
@@ -71,6 +75,8 @@ pub struct EvmSource<D> {
     tip: Mutex<Option<tip::Seen>>,
     /// The block that was read badly last, and how often in a row.
     bad: Mutex<Option<(BlockHash, u32)>>,
+    /// How often since the last block that was read a node did not have one that it had promised.
+    missed: AtomicU32,
 }
 
 impl<D: Dial> EvmSource<D> {
@@ -88,6 +94,7 @@ impl<D: Dial> EvmSource<D> {
             lacks_pool: AtomicBool::new(false),
             tip: Mutex::default(),
             bad: Mutex::default(),
+            missed: AtomicU32::new(0),
         }
     }
 
@@ -108,12 +115,22 @@ impl<D: Dial> EvmSource<D> {
         Ok(self.endpoints.ask(doing, questions, LARGE).await?.answers)
     }
 
-    /// What cannot be of one endpoint may be told rightly by another.
+    /// What one endpoint refuses, does not have or tells wrongly may be told rightly by another.
     fn blame<T>(&self, outcome: Result<T, SourceError>) -> Result<T, SourceError> {
-        if let Err(SourceError::Unreachable { why, .. }) = &outcome
-            && let Some(why) = why.strip_prefix(ODD)
-        {
-            self.endpoints.pass_over_current(why);
+        match &outcome {
+            Err(SourceError::Unreachable { why, .. }) => {
+                let why = why.strip_prefix(ODD).unwrap_or(why);
+                self.endpoints.pass_over_current(why);
+            }
+            Err(SourceError::BadBlock { hash, why }) => {
+                self.endpoints.pass_over_current(&format!("block {hash}: {why}"));
+            }
+            Err(SourceError::UnknownBlock(hash)) if self.missed.fetch_add(1, Ordering::Relaxed) >= MISSES => {
+                self.missed.store(0, Ordering::Relaxed);
+                let why = format!("it shows block {hash} on its chain and does not have it");
+                self.endpoints.pass_over_current(&why);
+            }
+            _ => {}
         }
         outcome
     }
@@ -176,7 +193,9 @@ impl<D: Dial> ChainSource for EvmSource<D> {
         raw: &RawBlock,
         index: &Index,
     ) -> Result<ScannedBlock, SourceError> {
-        self.blame(self.scan_block(hash, raw, index).await)
+        let scanned = self.blame(self.scan_block(hash, raw, index).await)?;
+        self.missed.store(0, Ordering::Relaxed);
+        Ok(scanned)
     }
 
     async fn is_left_by_all(&self, ours: &HeldHeader, _theirs: &NodeTip) -> bool {
@@ -193,7 +212,7 @@ impl<D: Dial> ChainSource for EvmSource<D> {
 
     async fn mempool(&self, index: &Index) -> Result<Option<MempoolList>, SourceError> {
         match self.rules.lists_pending && self.rules.native.is_some() {
-            true => self.list_pending(index).await,
+            true => self.blame(self.list_pending(index).await),
             false => Ok(None),
         }
     }

@@ -6,12 +6,14 @@ mod decimals;
 mod endpoints;
 mod executions;
 mod failures;
+mod late;
 mod log_numbers;
 mod lookalikes;
 mod payouts;
 mod reorgs;
 mod restarts;
 mod spellings;
+mod standby;
 mod transfer_shapes;
 mod unknown_fields;
 

@@ -398,10 +398,15 @@ impl<D: Dial> Endpoints<D> {
         }
     }
 
-    /// The endpoint in use has answered what cannot be: another one is asked from now on, if there is one.
+    /// The endpoint in use has answered, and not what is needed: another one is asked from now on, if there is
+    /// one. Of an endpoint that has not answered it is noted already.
     pub fn pass_over_current(&self, why: &str) {
         let endpoint = (*self.current()).and_then(|place| self.all.get(place));
-        if let Some(endpoint) = endpoint.filter(|_| self.all.len() > 1) {
+        let answered = |endpoint: &&Endpoint<D>| {
+            let record = endpoint.record();
+            matches!(record.standing, Standing::Healthy { .. })
+        };
+        if let Some(endpoint) = endpoint.filter(|_| self.all.len() > 1).filter(answered) {
             self.fail(endpoint, Misfit::Odd(why.to_owned()));
         }
     }
