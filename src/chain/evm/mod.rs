@@ -41,8 +41,8 @@ const LARGE: Limits = Limits {
     body_bytes_max: 512 << 20,
 };
 
-/// So often a node may lack a block that it has promised before another one is asked: behind one address there
-/// may be several, and the branch may have changed in between.
+/// So often a node may lack a block that it has promised before another one is asked: behind one address
+/// there may be several, and the branch may have changed in between.
 const MISSES: u32 = 4;
 
 /// How the reason begins where an answer came and cannot be.

@@ -398,8 +398,8 @@ impl<D: Dial> Endpoints<D> {
         }
     }
 
-    /// The endpoint in use has answered, and not what is needed: another one is asked from now on, if there is
-    /// one. Of an endpoint that has not answered it is noted already.
+    /// The endpoint in use has answered, and not what is needed: another one is asked from now on, if there
+    /// is one. Of an endpoint that has not answered it is noted already.
     pub fn pass_over_current(&self, why: &str) {
         let endpoint = (*self.current()).and_then(|place| self.all.get(place));
         let answered = |endpoint: &&Endpoint<D>| {
