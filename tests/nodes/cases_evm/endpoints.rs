@@ -164,6 +164,43 @@ fn credit_waits_until_a_second_node_has_the_block_too() {
     daemon.assert_sound();
 }
 
+/// Two nodes on two branches, of which now the one and now the other can be had.
+#[test]
+fn credit_goes_and_comes_with_the_branch_of_the_node_that_can_be_had() {
+    let (node, token) = node_with_token();
+    let twin = node.start_twin();
+    let (mut p, mut q) = (
+        EvmProxy::in_front_of(&node.url()),
+        EvmProxy::in_front_of(&twin.url()),
+    );
+    let daemon = Chain::of(&[("p", &p.url()), ("q", &q.url())])
+        .tusd(&token)
+        .follow(&node);
+    let paid = token.transfer(&node, &node.account(1), E1, 5_000_000);
+    mine(&node, &daemon, 6);
+    daemon.wait_deposit(&paid, super::log(0), "credited");
+    // As high and no higher: the other branch has to show itself more than once. A lower one says nothing.
+    twin.mine(5);
+    p.refuse();
+    wait_state(&daemon, "behind", "");
+    assert_eq!(nets(&daemon), ["5000000"]);
+    twin.mine(2);
+    daemon.wait_deposit(&paid, super::log(0), "orphaned");
+    daemon.wait_height_of("dev", twin.height());
+    assert_eq!(nets(&daemon), Vec::<String>::new());
+    node.mine(3);
+    q.refuse();
+    p.accept_again();
+    daemon.wait_height_of("dev", node.height());
+    daemon.wait_deposit(&paid, super::log(0), "credited");
+    assert_eq!(
+        super::journal(&daemon, &paid, super::log(0)),
+        ["credit", "reversal", "reinstatement"]
+    );
+    assert_eq!(nets(&daemon), ["5000000"]);
+    daemon.assert_sound();
+}
+
 #[test]
 fn provider_over_its_limit_is_left_alone_for_as_long_as_it_says() {
     let (node, token) = node_with_token();

@@ -10,6 +10,7 @@ use crate::common::anvil::{AnvilNode, hex};
 use crate::common::daemon::{Daemon, Setup};
 use crate::common::evm_proxy::EvmProxy;
 use crate::common::evm_proxy::script::{Asked, Fault};
+use crate::common::stub::Call;
 use crate::common::wait::{PATIENCE, wait_until};
 
 /// The only `credit.reversed`: its reason, the height of the fork, and how many blocks left.
@@ -138,19 +139,7 @@ fn c06_evm_reorg_deeper_than_the_window_halts_that_chain_only_until_the_operator
         (&status["is_halted"], &status["height"]),
         (&json!(true), &json!(fork + 157))
     );
-    let by_tip = |method: &str, first: Value| {
-        let calls = proxy.calls();
-        let is_it = |call: &&crate::common::stub::Call| call.method == method && call.params[0] == first;
-        calls.iter().filter(is_it).count()
-    };
-    let polls = || by_tip("eth_getBlockByNumber", json!("latest"));
-    let tries = || by_tip("eth_getBlockByHash", json!(our_tip));
-    let (polled, tried) = (polls(), tries());
-    wait_until("ten more looks", PATIENCE, || {
-        (polls() >= polled + 10).then_some(())
-    });
-    let (tried, polled) = (tries() - tried, polls() - polled);
-    assert!(tried <= polled, "{tried} tries in {polled} looks");
+    assert_one_try_per_look(&proxy, &our_tip);
     assert_eq!(nets(&daemon), ["1000", "2000"], "nothing moves by itself");
     let told: Vec<String> = daemon.events()[events..]
         .iter()
@@ -162,13 +151,7 @@ fn c06_evm_reorg_deeper_than_the_window_halts_that_chain_only_until_the_operator
     other.mine(6);
     daemon.wait_deposit(&there, 0, "credited");
 
-    let fork_text = fork.to_string();
-    let why = ["--reason", "checked elsewhere", "--chain", "dev"];
-    let accept = [&["chain", "accept-reorg", "--fork", &fork_text], why.as_slice()].concat();
-    let dry = daemon.ask(&accept).unwrap();
-    let listed = dry["deposits"].as_array().unwrap();
-    assert_eq!((listed.len(), &listed[0]["txid"]), (1, &json!(lost)), "{dry}");
-    daemon.json(&[accept.as_slice(), &["--apply"]].concat());
+    accept(&daemon, fork, &lost);
     daemon.wait_height_of("dev", node.height());
     wait_books(
         &daemon,
@@ -185,6 +168,36 @@ fn c06_evm_reorg_deeper_than_the_window_halts_that_chain_only_until_the_operator
     );
     assert_eq!(daemon.events_of("chain.resumed").len(), 1);
     daemon.assert_sound_in(100);
+}
+
+/// Where the branches part is looked for at most once in each look.
+#[track_caller]
+fn assert_one_try_per_look(proxy: &EvmProxy, our_tip: &str) {
+    let by_tip = |method: &str, first: Value| {
+        let calls = proxy.calls();
+        let is_it = |call: &&Call| call.method == method && call.params[0] == first;
+        calls.iter().filter(is_it).count()
+    };
+    let polls = || by_tip("eth_getBlockByNumber", json!("latest"));
+    let tries = || by_tip("eth_getBlockByHash", json!(our_tip));
+    let (polled, tried) = (polls(), tries());
+    wait_until("ten more looks", PATIENCE, || {
+        (polls() >= polled + 10).then_some(())
+    });
+    let (tried, polled) = (tries() - tried, polls() - polled);
+    assert!(tried <= polled, "{tried} tries in {polled} looks");
+}
+
+/// The operator looks, and re-anchors: only this payment would be lost.
+#[track_caller]
+fn accept(daemon: &Daemon, fork: u64, lost: &str) {
+    let fork_text = fork.to_string();
+    let why = ["--reason", "checked elsewhere", "--chain", "dev"];
+    let accept = [&["chain", "accept-reorg", "--fork", &fork_text], why.as_slice()].concat();
+    let dry = daemon.ask(&accept).unwrap();
+    let listed = dry["deposits"].as_array().unwrap();
+    assert_eq!((listed.len(), &listed[0]["txid"]), (1, &json!(lost)), "{dry}");
+    daemon.json(&[accept.as_slice(), &["--apply"]].concat());
 }
 
 /// As deep as the window is, it is followed.

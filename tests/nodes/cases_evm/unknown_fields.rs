@@ -68,20 +68,10 @@ fn set_fields(value: &mut Value, fields: &Value) {
     }
 }
 
-#[test]
-fn c13_block_with_transactions_of_types_never_met_before_is_read() {
-    let node = AnvilNode::start(super::CHAIN_ID);
-    let proxy = EvmProxy::in_front_of(&node.url());
-    let daemon = Chain::at(&proxy.url()).coin("\"traces\"").follow(&node);
-    let pay = |payer: usize, to: &str, wei: u128| node.pay(&node.account(payer), to, wei);
-    let made_by_rollup = pay(1, E1, COIN / 2);
-    let blob = pay(2, ELSEWHERE, 1);
-    let delegating = pay(3, ELSEWHERE, 1);
-    let unknown = pay(4, ELSEWHERE, 1);
-    let creation = Contract::named("Splitter").creation(&[]);
-    node.send(json!({ "from": node.account(5), "data": creation, "gas": "0x1e8480", "value": "0x0" }));
-    let usual = pay(6, E1, COIN);
-    edit_tx(&proxy, &made_by_rollup, |tx| {
+/// Makes four transactions look like others: of a rollup's own making, with blobs, with delegations, and of a
+/// type that there is not.
+fn make_strange(proxy: &EvmProxy, [made_by_rollup, blob, delegating, unknown]: [&str; 4]) {
+    edit_tx(proxy, made_by_rollup, |tx| {
         drop_fields(
             tx,
             &[
@@ -99,25 +89,41 @@ fn c13_block_with_transactions_of_types_never_met_before_is_read() {
             json!({ "type": "0x7e", "mint": "0x3782dace9d900000", "sourceHash": null, "isSystemTx": false });
         set_fields(tx, &fields);
     });
-    edit_tx(&proxy, &blob, |tx| {
+    edit_tx(proxy, blob, |tx| {
         set_fields(
             tx,
             &json!({ "type": "0x3", "blobVersionedHashes": ["0x01"], "maxFeePerBlobGas": "0x1" }),
         );
     });
-    edit_tx(&proxy, &delegating, |tx| {
+    edit_tx(proxy, delegating, |tx| {
         let list = json!([
             { "chainId": "0x0", "address": E2, "nonce": "0x0", "yParity": "0x1", "r": "0x1", "s": "0x2" },
         ]);
         set_fields(tx, &json!({ "type": "0x4", "authorizationList": list }));
     });
-    edit_tx(&proxy, &unknown, |tx| {
+    edit_tx(proxy, unknown, |tx| {
         let fields = json!({
             "type": "0x42", "to_whom": [1, { "a": null }], "gas": "much", "input": 7, "chainId": -1,
         });
         set_fields(tx, &fields);
         drop_fields(tx, &["from", "nonce"]);
     });
+}
+
+#[test]
+fn c13_block_with_transactions_of_types_never_met_before_is_read() {
+    let node = AnvilNode::start(super::CHAIN_ID);
+    let proxy = EvmProxy::in_front_of(&node.url());
+    let daemon = Chain::at(&proxy.url()).coin("\"traces\"").follow(&node);
+    let pay = |payer: usize, to: &str, wei: u128| node.pay(&node.account(payer), to, wei);
+    let made_by_rollup = pay(1, E1, COIN / 2);
+    let blob = pay(2, ELSEWHERE, 1);
+    let delegating = pay(3, ELSEWHERE, 1);
+    let unknown = pay(4, ELSEWHERE, 1);
+    let creation = Contract::named("Splitter").creation(&[]);
+    node.send(json!({ "from": node.account(5), "data": creation, "gas": "0x1e8480", "value": "0x0" }));
+    let usual = pay(6, E1, COIN);
+    make_strange(&proxy, [&made_by_rollup, &blob, &delegating, &unknown]);
     edit_receipts(&proxy, |receipt| {
         drop_fields(receipt, &["effectiveGasPrice", "cumulativeGasUsed"]);
         set_fields(
@@ -271,6 +277,50 @@ fn c13_needed_field_of_a_receipt_that_is_missing_is_never_skipped() {
             }
         });
         block.play(field, outcome);
+    }
+}
+
+/// In the list of logs, where the log stands for its transaction, and in the receipt, from which it is read.
+#[test]
+fn c13_needed_field_of_a_log_that_is_missing_is_never_skipped() {
+    use Outcome::{BadBlock, Ignored};
+    // In the list or the receipt, which field, what comes of it where the log pays us and where it does not.
+    for (in_list, field, ours, others) in [
+        (true, "address", BadBlock, BadBlock),
+        (true, "topics", BadBlock, BadBlock),
+        (true, "data", BadBlock, BadBlock),
+        (true, "transactionHash", BadBlock, Ignored),
+        (false, "address", BadBlock, Ignored),
+        (false, "topics", BadBlock, Ignored),
+        (false, "data", BadBlock, Ignored),
+    ] {
+        for (whose, outcome) in [(1, ours), (3, others)] {
+            eprintln!("{field} of the log of transaction {whose} is missing, in the list: {in_list}");
+            let (node, token) = node_with_token();
+            let block = Block::new(node, &token, "\"none\"");
+            let tx = block.txs[whose].clone();
+            let spoil = move |log: &mut Value| {
+                if log["transactionHash"] == tx.as_str() {
+                    drop_fields(log, &[field]);
+                }
+            };
+            if in_list {
+                let of_list = Fault::edit(move |_, mut logs| {
+                    logs.as_array_mut().into_iter().flatten().for_each(&spoil);
+                    logs
+                });
+                block.proxy.always("eth_getLogs", of_list);
+            } else {
+                edit_receipts(&block.proxy, move |receipt| {
+                    receipt["logs"]
+                        .as_array_mut()
+                        .unwrap()
+                        .iter_mut()
+                        .for_each(&spoil);
+                });
+            }
+            block.play(field, outcome);
+        }
     }
 }
 
