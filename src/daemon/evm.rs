@@ -86,6 +86,7 @@ pub(super) fn look<D: Dial>(source: &Arc<EvmSource<D>>, clock: Clock) -> Nodes {
             endpoints: seen.collect(),
             log_mismatches: counters.log_mismatches.load(Ordering::Relaxed),
             unsupported_transfers: counters.unsupported_transfers.load(Ordering::Relaxed),
+            untraced: counters.untraced.load(Ordering::Relaxed),
         }
     })
 }

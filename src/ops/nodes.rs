@@ -26,6 +26,8 @@ pub struct NodesSeen {
     pub log_mismatches: u64,
     /// Logs of listed tokens that begin like a transfer and are none of an amount.
     pub unsupported_transfers: u64,
+    /// Transactions that no endpoint could trace.
+    pub untraced: u64,
 }
 
 /// One endpoint.
@@ -121,5 +123,10 @@ pub(super) fn exposition(page: &mut Page, parts: &Parts) {
         "unsupported_transfers",
         "Logs of listed tokens that begin like a transfer and are none of an amount",
         of_chain(|seen| seen.unsupported_transfers),
+    );
+    page.counters(
+        "untraced_transactions",
+        "Transactions that no endpoint could trace, so that coin inside them was not seen",
+        of_chain(|seen| seen.untraced),
     );
 }

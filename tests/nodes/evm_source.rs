@@ -19,6 +19,7 @@ use crate::common::anvil::AnvilNode;
 use crate::common::contracts::Token;
 use crate::common::evm::Splitter;
 use crate::common::evm_proxy::EvmProxy;
+use crate::common::evm_proxy::script::{Asked, Fault};
 
 pub const CHAIN_ID: u64 = 73_577;
 
@@ -201,4 +202,77 @@ async fn a_tip_is_one_small_question_and_heights_are_read_once() {
     assert!(header.is_active);
     assert_eq!(header.held.header.parent, hashes[9]);
     assert!(coin.header(BlockHash([9; 32])).await.unwrap().is_none());
+}
+
+/// Anybody can make a transaction whose trace is too large or takes too long.
+#[tokio::test]
+async fn a_transaction_that_cannot_be_traced_stops_nobody_else() {
+    let node = AnvilNode::start(CHAIN_ID);
+    let a = node.account(0);
+    let splitter = Splitter::deploy(&node);
+    let odd = splitter.split(&node, &a, &[(D1, 15)], 15);
+    splitter.split(&node, &a, &[(D2, 17)], 17);
+    let block = node.mine(1).remove(0);
+    let proxy = EvmProxy::in_front_of(&node.url());
+    proxy.always(
+        "debug_traceBlockByHash",
+        Fault::Error(-32_000, "execution timeout"),
+    );
+    let of_odd = Asked::with("debug_traceTransaction", json!([odd]));
+    proxy.always(of_odd, Fault::Error(-32_000, "execution timeout"));
+    let coin = source(&proxy.url(), &[], Some(Inner::Traces(TraceCall::Debug)));
+    let hash = BlockHash::from_hex(&block[2..]).unwrap();
+    for _ in 0..2 {
+        assert!(coin.fetch(hash).await.is_err(), "it is asked again first");
+    }
+    assert_eq!(read(&coin, &block).await, ["Inner(0) 17 coin to d2"]);
+    let untraced = coin
+        .counters()
+        .untraced
+        .load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(untraced, 1);
+}
+
+/// Many nodes keep no index of old transactions, but the blocks themselves.
+#[tokio::test]
+async fn a_node_without_an_index_of_transactions_still_tells_what_a_block_did() {
+    let node = AnvilNode::start(CHAIN_ID);
+    let a = node.account(0);
+    let token = Token::deploy(&node, "TUSD", 6);
+    token.mint(&node, &a, 1_000);
+    token.transfer(&node, &a, D2, 9);
+    let block = node.mine(1).remove(0);
+    let proxy = EvmProxy::in_front_of(&node.url());
+    for method in ["eth_getTransactionReceipt", "eth_getTransactionByHash"] {
+        proxy.always(method, Fault::Result(Value::Null));
+    }
+    let tokens = source(&proxy.url(), &[&token], None);
+    assert_eq!(read(&tokens, &block).await, ["Log(0) 9 token to d2"]);
+}
+
+/// A proxy that drops a log moves all that stand behind it.
+#[tokio::test]
+async fn a_receipt_that_lacks_a_log_is_not_believed() {
+    let node = AnvilNode::start(CHAIN_ID);
+    let a = node.account(0);
+    let token = Token::deploy(&node, "TUSD", 6);
+    token.mint(&node, &a, 1_000);
+    token.pay(&node, &a, &[(D3, 1), (D1, 12), (D2, 13)]);
+    let block = node.mine(1).remove(0);
+    let proxy = EvmProxy::in_front_of(&node.url());
+    let lacking = Fault::edit(|_, mut receipt| {
+        if let Some(logs) = receipt["logs"].as_array_mut().filter(|logs| logs.len() == 3) {
+            logs.remove(1);
+        }
+        receipt
+    });
+    proxy.always("eth_getTransactionReceipt", lacking);
+    let tokens = source(&proxy.url(), &[&token], None);
+    let hash = BlockHash::from_hex(&block[2..]).unwrap();
+    let raw = tokens.fetch(hash).await.unwrap();
+    let outcome = tokens.scan(hash, &raw, &index()).await;
+    assert!(outcome.unwrap_err().to_string().contains("not numbered in a row"));
+    proxy.lift_all();
+    let whole = "Log(1) 12 token to d1, Log(2) 13 token to d2";
+    assert_eq!(read(&tokens, &block).await, [whole]);
 }

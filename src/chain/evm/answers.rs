@@ -111,6 +111,8 @@ impl ReceiptFields {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LogFields {
+    /// Its number in the block.
+    pub log_index: Field<u64>,
     /// The contract that wrote it.
     pub address: Field<Account>,
     /// Up to four words; `None` when the answer has none.

@@ -42,6 +42,6 @@ fn read(answer: Answer) -> Result<Option<Amount>, SourceError> {
         )),
         // It has dropped the state of that block, or does not know the block.
         Err(RpcError::Node { .. }) => Ok(None),
-        Err(error) => Err(error.into_source("ask for balances")),
+        Err(error) => Err(odd_answer("ask for balances", &error.to_string())),
     }
 }

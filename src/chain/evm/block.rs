@@ -3,18 +3,16 @@
 //! the header's bloom says is not believed: the receipts are read then.
 
 use super::answers::{BlockFields, Listed, LogFields, ReceiptFields, TxFields};
-use super::config::{Inner, TraceCall};
+use super::config::Inner;
 use super::fields::{Account, Field};
-use super::trace::{self, FlatTrace, Movement};
+use super::trace::Movement;
 use super::transfer::{SYSTEM, TRANSFER};
 use super::{EvmSource, odd_answer};
 use crate::chain::SourceError;
 use crate::chain::rpc::{Answer, Question, RpcError};
 use crate::egress::Dial;
 use crate::rules::{BlockHash, Txid};
-use serde::Deserialize;
 use serde_json::json;
-use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
@@ -170,7 +168,7 @@ impl<D: Dial> EvmSource<D> {
     }
 
     /// Every receipt of a block, by the call that gives them together or one by one.
-    async fn block_receipts(
+    pub(super) async fn block_receipts(
         &self,
         hash: BlockHash,
         raw: &RawBlock,
@@ -188,7 +186,7 @@ impl<D: Dial> EvmSource<D> {
                 let txids: Vec<Txid> = raw.txs().filter_map(|(txid, _)| txid.get().copied()).collect();
                 self.receipts(&doing, &txids).await?
             }
-            Err(error) => return Err(error.into_source(doing)),
+            Err(error) => return Err(odd_answer(doing, &error.to_string())),
         };
         let count = raw.fields.transactions.as_ref().map(Vec::len);
         let receipts: Option<Vec<ReceiptFields>> = receipts.into_iter().collect();
@@ -221,50 +219,6 @@ impl<D: Dial> EvmSource<D> {
             .collect()
     }
 
-    /// What moved inside each transaction of a block. Which transaction a trace belongs to is told by its
-    /// place alone: there are chains whose traces repeat one hash.
-    async fn movements(
-        &self,
-        hash: BlockHash,
-        raw: &RawBlock,
-        call: TraceCall,
-    ) -> Result<Vec<Vec<Movement>>, SourceError> {
-        let count = raw.fields.transactions.as_ref().map_or(0, Vec::len);
-        if count == 0 {
-            return Ok(Vec::new());
-        }
-        let doing = || format!("trace block 0x{hash}");
-        let is_flat =
-            call == TraceCall::Flat || (call == TraceCall::Any && self.traces_flat.load(Ordering::Relaxed));
-        let question = |is_flat| match is_flat {
-            true => Question::new("trace_block", json!([quantity(self.height_of(raw))])),
-            false => Question::new(
-                "debug_traceBlockByHash",
-                json!([format!("0x{hash}"), {"tracer": "callTracer"}]),
-            ),
-        };
-        let answer = self.ask(&doing(), &[question(is_flat)]).await?.pop();
-        let (answer, is_flat) = match answer.map(Answer::raw) {
-            Some(Err(error)) if call == TraceCall::Any && is_no_method(&error) => {
-                let other = self.ask(&doing(), &[question(!is_flat)]).await?.pop();
-                self.traces_flat.store(!is_flat, Ordering::Relaxed);
-                (other.map(Answer::raw), !is_flat)
-            }
-            answer => (answer, is_flat),
-        };
-        let text = match answer {
-            Some(Ok(text)) => text,
-            Some(Err(error)) if says_unknown(&error) => return Err(SourceError::UnknownBlock(hash)),
-            Some(Err(error)) => return Err(error.into_source(doing())),
-            None => return Err(odd_answer(doing(), "no answer")),
-        };
-        let read = match is_flat {
-            true => read_flat(&text, hash, count),
-            false => read_calls(&text, count),
-        };
-        read.map_err(|why| odd_answer(doing(), &why))
-    }
-
     pub(super) fn height_of(&self, raw: &RawBlock) -> u64 {
         raw.fields.number.get().copied().unwrap_or_default()
     }
@@ -283,7 +237,7 @@ fn decode_logs(answer: Option<Answer>, hash: BlockHash) -> Result<Vec<LogFields>
     let doing = || format!("read the logs of block 0x{hash}");
     let logs: Option<Vec<LogFields>> = match decode_known(answer) {
         Err(error) if says_unknown(&error) => return Err(SourceError::UnknownBlock(hash)),
-        Err(error) => return Err(error.into_source(doing())),
+        Err(error) => return Err(odd_answer(doing(), &error.to_string())),
         Ok(logs) => logs,
     };
     let logs = logs.ok_or(SourceError::UnknownBlock(hash))?;
@@ -316,66 +270,6 @@ pub(super) fn check_header(fields: &BlockFields, hash: BlockHash) -> Result<(), 
     }
 }
 
-#[derive(Deserialize)]
-struct Traced<'a> {
-    #[serde(borrow, default)]
-    result: Option<&'a RawValue>,
-    #[serde(default)]
-    error: Option<String>,
-}
-
-fn read_calls(text: &RawValue, count: usize) -> Result<Vec<Vec<Movement>>, String> {
-    let traced: Vec<Traced<'_>> = serde_json::from_str(text.get()).map_err(|error| error.to_string())?;
-    if traced.len() != count {
-        return Err(format!("{} traces of {count} transactions", traced.len()));
-    }
-    let read = |(place, traced): (usize, Traced<'_>)| {
-        let why = traced
-            .error
-            .unwrap_or_else(|| "neither result nor error".to_owned());
-        let root = traced.result.ok_or(why);
-        root.and_then(trace::of_call_frames)
-            .map_err(|why| format!("transaction {place}: {why}"))
-    };
-    traced.into_iter().enumerate().map(read).collect()
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Placed {
-    #[serde(flatten)]
-    trace: FlatTrace,
-    #[serde(default)]
-    block_hash: Field<BlockHash>,
-}
-
-fn read_flat(text: &RawValue, hash: BlockHash, count: usize) -> Result<Vec<Vec<Movement>>, String> {
-    let placed: Vec<Placed> = serde_json::from_str(text.get()).map_err(|error| error.to_string())?;
-    let mut traces: Vec<Vec<FlatTrace>> = vec![Vec::new(); count];
-    for Placed { trace, block_hash } in placed {
-        // This call goes by number: another node may have another block there.
-        if block_hash.get() != Some(&hash) {
-            return Err("a trace is of another block".to_owned());
-        }
-        let Some(place) = trace.transaction_position else {
-            continue;
-        };
-        let of_one = usize::try_from(place)
-            .ok()
-            .and_then(|place| traces.get_mut(place));
-        of_one
-            .ok_or_else(|| format!("a trace of transaction {place}"))?
-            .push(trace);
-    }
-    if let Some(place) = traces.iter().position(Vec::is_empty) {
-        return Err(format!("no trace of transaction {place}"));
-    }
-    let read = |(place, traces): (usize, &Vec<FlatTrace>)| {
-        trace::of_flat_traces(traces).map_err(|why| format!("transaction {place}: {why}"))
-    };
-    traces.iter().enumerate().map(read).collect()
-}
-
 /// A number as nodes read it.
 pub(super) fn quantity(number: u64) -> String {
     format!("0x{number:x}")
@@ -394,7 +288,7 @@ pub(super) fn decode<T: serde::de::DeserializeOwned>(
     answer: Option<Answer>,
     doing: &str,
 ) -> Result<T, SourceError> {
-    decode_known(answer).map_err(|error| error.into_source(doing))
+    decode_known(answer).map_err(|error| odd_answer(doing, &error.to_string()))
 }
 
 /// Does the node say that it has no such method?

@@ -14,7 +14,9 @@ mod scan;
 mod tip;
 mod tokens;
 pub mod trace;
+mod traced;
 pub mod transfer;
+mod tries;
 mod wanted;
 
 pub use block::RawBlock;
@@ -26,7 +28,7 @@ use crate::clock::Clock;
 use crate::egress::Dial;
 use crate::index::Index;
 use crate::rules::{Amount, Asset, BlockHash, HeldHeader, MempoolList, ScannedBlock, Script, TaggedBlock};
-use endpoints::Endpoints;
+use endpoints::{EndpointId, Endpoints};
 use fields::Account;
 use headers::HeaderCache;
 use std::collections::BTreeSet;
@@ -34,6 +36,7 @@ use std::future::pending;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tries::Tries;
 
 /// What a block, its logs, its traces or a list of pending transactions may take.
 const LARGE: Limits = Limits {
@@ -55,6 +58,8 @@ pub struct EvmCounters {
     pub log_mismatches: AtomicU64,
     /// Logs of listed tokens that begin like a transfer and are none of an amount.
     pub unsupported_transfers: AtomicU64,
+    /// Transactions that no endpoint could trace, so that coin inside them was not seen.
+    pub untraced: AtomicU64,
 }
 
 /// A chain of Ethereum's kind.
@@ -70,11 +75,12 @@ pub struct EvmSource<D> {
     disabled: Mutex<BTreeSet<Account>>,
     /// The node has `trace_block` alone.
     traces_flat: AtomicBool,
-    /// The node does not show its whole pool.
-    lacks_pool: AtomicBool,
+    /// The endpoint that does not show its whole pool.
+    lacks_pool: Mutex<Option<EndpointId>>,
     tip: Mutex<Option<tip::Seen>>,
-    /// The block that was read badly last, and how often in a row.
-    bad: Mutex<Option<(BlockHash, u32)>>,
+    /// Blocks with something in them that cannot be read, and that cannot be traced.
+    bad: Tries,
+    untraced: Tries,
     /// How often since the last block that was read a node did not have one that it had promised.
     missed: AtomicU32,
 }
@@ -91,9 +97,10 @@ impl<D: Dial> EvmSource<D> {
             counters: Arc::default(),
             disabled: Mutex::default(),
             traces_flat: AtomicBool::new(false),
-            lacks_pool: AtomicBool::new(false),
+            lacks_pool: Mutex::default(),
             tip: Mutex::default(),
-            bad: Mutex::default(),
+            bad: Tries::default(),
+            untraced: Tries::default(),
             missed: AtomicU32::new(0),
         }
     }
@@ -107,6 +114,12 @@ impl<D: Dial> EvmSource<D> {
     pub fn endpoints(&self) -> &Endpoints<D> {
         &self.endpoints
     }
+
+    /// What says no more than where a node stands.
+    const SMALL: Limits = Limits {
+        deadline: Duration::from_secs(10),
+        body_bytes_max: 16 << 20,
+    };
 
     async fn ask(&self, doing: &str, questions: &[Question]) -> Result<Vec<Answer>, SourceError> {
         if questions.is_empty() {
@@ -133,6 +146,12 @@ impl<D: Dial> EvmSource<D> {
             _ => {}
         }
         outcome
+    }
+
+    /// Whole transactions say who sent what: needed where the coin is watched, and to see who took the place
+    /// of a pending transaction.
+    fn reads_whole_blocks(&self) -> bool {
+        self.rules.native.is_some() || self.rules.lists_pending
     }
 
     /// The tokens that are listed and are what the config says.
@@ -177,10 +196,7 @@ impl<D: Dial> ChainSource for EvmSource<D> {
     }
 
     async fn fetch(&self, hash: BlockHash) -> Result<RawBlock, SourceError> {
-        // Who sent what is in whole transactions alone: needed where the coin is watched, and to see who took
-        // the place of a pending transaction.
-        let is_whole = self.rules.native.is_some() || self.rules.lists_pending;
-        self.blame(self.fetch_block(hash, is_whole).await)
+        self.blame(self.fetch_block(hash, self.reads_whole_blocks()).await)
     }
 
     async fn fetch_whole(&self, hash: BlockHash) -> Result<RawBlock, SourceError> {

@@ -1,12 +1,12 @@
 //! Pending transactions. Of those only payments of coin by the transaction itself are known before they run.
 
 use super::answers::{BlockFields, Listed, TxFields};
-use super::block::{decode, decode_known, is_no_method};
+use super::block::{decode, decode_known};
 use super::scan::script;
 use super::wanted::spends;
-use super::{EvmSource, odd_answer};
+use super::{EvmSource, locked, odd_answer};
 use crate::chain::SourceError;
-use crate::chain::rpc::{Answer, Question};
+use crate::chain::rpc::{Answer, Question, RpcError};
 use crate::egress::Dial;
 use crate::index::{Index, short};
 use crate::rules::block::tx_mark;
@@ -16,7 +16,6 @@ use serde::Deserialize;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// `txpool_content` of Geth and its kin: by sender and nonce. What is queued waits for another transaction of
 /// its sender, and is in the pool all the same.
@@ -33,18 +32,19 @@ impl<D: Dial> EvmSource<D> {
     /// not in that may still wait, so nothing is evicted by it.
     pub(super) async fn list_pending(&self, index: &Index) -> Result<Option<MempoolList>, SourceError> {
         let doing = "list the pending transactions";
-        if !self.lacks_pool.load(Ordering::Relaxed) {
-            let (tip, answer) = self
-                .between_tips(doing, Question::new("txpool_content", json!([])))
-                .await?;
+        let in_use = self.endpoints.in_use();
+        if in_use.is_none() || *locked(&self.lacks_pool) != in_use {
+            let pool = Question::new("txpool_content", json!([]));
+            let (tip, answer) = self.between_tips(doing, pool).await?;
             match decode_known::<Pool>(answer) {
                 Ok(pool) => {
                     let by_sender = pool.pending.into_values().chain(pool.queued.into_values());
                     let txs: Vec<TxFields> = by_sender.flat_map(BTreeMap::into_values).collect();
                     return Ok(tip.map(|tip| list(tip, &txs, index, true)));
                 }
-                Err(error) if is_no_method(&error) => self.lacks_pool.store(true, Ordering::Relaxed),
-                Err(error) => return Err(error.into_source(doing)),
+                // Providers refuse it in many words.
+                Err(RpcError::Node { .. }) => *locked(&self.lacks_pool) = self.endpoints.in_use(),
+                Err(error) => return Err(odd_answer(doing, &error.to_string())),
             }
         }
         let question = Question::new("eth_getBlockByNumber", json!(["pending", true]));

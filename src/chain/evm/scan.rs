@@ -2,7 +2,7 @@
 //! of logs and traces only say which transactions to look at; where a payment stands in a transaction is read
 //! from its own receipt.
 
-use super::answers::{LogFields, ReceiptFields, TxFields};
+use super::answers::{BlockFields, Listed, LogFields, ReceiptFields, TxFields};
 use super::block::{RawBlock, decode};
 use super::config::Inner;
 use super::fields::{Account, Field};
@@ -19,9 +19,6 @@ use crate::rules::{
 };
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-
-/// So often a block with something unreadable in it is asked for again, before what it does to us is decided.
-const TRIES: u32 = 3;
 
 /// The zero address: whose transactions and coin those are that tell no sender.
 pub(super) const NOBODY: Account = Account([0; 20]);
@@ -49,7 +46,7 @@ impl<D: Dial> EvmSource<D> {
         let held = tip::held(&raw.fields, &format!("read block 0x{hash}"))?;
         match self.candidates(hash, raw, index).await {
             Ok((txs, output_shorts)) => {
-                *locked(&self.bad) = None;
+                self.bad.forget(hash);
                 Ok(ScannedBlock {
                     header: held.header,
                     version: index.version(),
@@ -58,22 +55,11 @@ impl<D: Dial> EvmSource<D> {
                 })
             }
             Err(Trouble::Source(error)) => Err(error),
-            Err(Trouble::Unreadable(why)) => Err(match self.was_tried_enough(hash) {
+            Err(Trouble::Unreadable(why)) => Err(match self.bad.are_enough(hash) {
                 true => SourceError::BadBlock { hash, why },
                 false => super::odd_answer(format!("read block 0x{hash}"), &why),
             }),
         }
-    }
-
-    /// Counts the tries of a block with something unreadable in it: a proxy under load may have dropped it.
-    fn was_tried_enough(&self, hash: BlockHash) -> bool {
-        let mut bad = locked(&self.bad);
-        let tries = match *bad {
-            Some((last, tries)) if last == hash => tries.saturating_add(1),
-            Some(_) | None => 1,
-        };
-        *bad = Some((hash, tries));
-        tries >= TRIES
     }
 
     async fn candidates(
@@ -105,6 +91,9 @@ impl<D: Dial> EvmSource<D> {
             let (Some(tx), Some(receipt)) = (txs.get(txid), receipts.get(txid)) else {
                 continue;
             };
+            if let (Field::Null, Some(made)) = (&tx.to, receipt.contract_address.get()) {
+                wanted.shorts.push(short(&made.0));
+            }
             let movements = raw.movements.as_ref().and_then(|all| all.get(place(txid)));
             let paid = Paid {
                 txid: *txid,
@@ -157,22 +146,70 @@ impl<D: Dial> EvmSource<D> {
         let mut questions: Vec<Question> = unknown_txs.iter().map(one("eth_getTransactionByHash")).collect();
         questions.extend(unknown.iter().map(one("eth_getTransactionReceipt")));
         let mut answers = self.ask(&doing, &questions).await?.into_iter();
+        let mut is_forgotten = false;
         for txid in unknown_txs {
             let tx: Option<TxFields> = decode(answers.next(), &doing)?;
-            txs.insert(txid, tx.ok_or(SourceError::UnknownBlock(hash))?);
+            let tx = tx.filter(|tx| tx.hash.get() == Some(&txid));
+            is_forgotten |= tx.is_none();
+            txs.extend(tx.map(|tx| (txid, tx)));
         }
         for txid in unknown {
             let receipt: Option<ReceiptFields> = decode(answers.next(), &doing)?;
             // Another block than ours, or none: the node does not have ours (any more, or yet).
             let receipt = receipt.filter(|receipt| receipt.block_hash.get() == Some(&hash));
-            let receipt = receipt.ok_or(SourceError::UnknownBlock(hash))?;
+            let Some(receipt) = receipt else {
+                is_forgotten = true;
+                continue;
+            };
             if receipt.transaction_hash.get() != Some(&txid) {
                 let why = "a receipt is of another transaction";
                 return Err(super::odd_answer(doing, why).into());
             }
             receipts.insert(txid, receipt);
         }
+        if is_forgotten {
+            self.look_up_whole(hash, raw, txids, &mut txs, &mut receipts)
+                .await?;
+        }
         Ok((txs, receipts))
+    }
+
+    /// Of old blocks many nodes keep no index of transactions, but the blocks themselves and their receipts.
+    async fn look_up_whole(
+        &self,
+        hash: BlockHash,
+        raw: &RawBlock,
+        txids: &BTreeSet<Txid>,
+        txs: &mut BTreeMap<Txid, TxFields>,
+        receipts: &mut BTreeMap<Txid, ReceiptFields>,
+    ) -> Result<(), Trouble> {
+        let doing = format!("read block 0x{hash} as a whole");
+        let whole = [Question::new(
+            "eth_getBlockByHash",
+            json!([format!("0x{hash}"), true]),
+        )];
+        let block: Option<BlockFields> = decode(self.ask(&doing, &whole).await?.pop(), &doing)?;
+        let block = block.ok_or(SourceError::UnknownBlock(hash))?;
+        for listed in block.transactions.into_iter().flatten() {
+            if let Listed::Whole(tx) = listed
+                && let Some(txid) = tx.hash.get().copied()
+                && txids.contains(&txid)
+            {
+                txs.insert(txid, tx);
+            }
+        }
+        for receipt in self.block_receipts(hash, raw).await? {
+            if let Some(txid) = receipt.transaction_hash.get().copied()
+                && txids.contains(&txid)
+            {
+                receipts.insert(txid, receipt);
+            }
+        }
+        let is_there = |txid: &Txid| txs.contains_key(txid) && receipts.contains_key(txid);
+        match txids.iter().all(is_there) {
+            true => Ok(()),
+            false => Err(SourceError::UnknownBlock(hash).into()),
+        }
     }
 
     fn candidate(
@@ -186,7 +223,7 @@ impl<D: Dial> EvmSource<D> {
         let doubt = match paid.receipt.status {
             Field::Is(0 | 1) => None,
             // Asked again first, in case that it was dropped on the way.
-            _ if !self.was_tried_enough(hash) => {
+            _ if !self.bad.are_enough(hash) => {
                 return Err(Trouble::Source(super::odd_answer(
                     format!("read the receipt of transaction 0x{}", paid.txid),
                     &fault("status", &paid.receipt.status),
@@ -260,6 +297,7 @@ impl<D: Dial> EvmSource<D> {
                 Ok(outputs)
             };
         };
+        check_order(&paid.txid, logs)?;
         for (place, log) in (0..).zip(logs) {
             let Some(transfer) = self.listed_transfer(log, wanted.logs_coin)? else {
                 continue;
@@ -272,7 +310,10 @@ impl<D: Dial> EvmSource<D> {
             } = transfer;
             if token == SYSTEM {
                 // The first one like the transaction's own payment is that one, told once more.
-                if top.is_some() && top == Some((from, to, amount)) {
+                let is_top = |(sender, payee, paid): (Account, Account, Amount)| {
+                    (sender == from || sender == NOBODY) && (payee, paid) == (to, amount)
+                };
+                if top.is_some_and(is_top) {
                     top = None;
                     continue;
                 }
@@ -333,6 +374,15 @@ impl<D: Dial> EvmSource<D> {
                 None => {
                     let expected = self.moved(raw, token, owner);
                     let is_moved = self.is_balance_moved(hash, raw, token, owner, expected).await?;
+                    let is_moved = match is_moved {
+                        Some(is_moved) => is_moved,
+                        // Another try, or another endpoint, may tell.
+                        None if !self.bad.are_enough(hash) => {
+                            let doing = format!("ask for a balance around block 0x{hash}");
+                            return Err(super::odd_answer(doing, "the node cannot tell it").into());
+                        }
+                        None => false,
+                    };
                     checked.insert((token, owner), is_moved);
                     is_moved
                 }
@@ -373,6 +423,27 @@ pub(super) fn script(account: &Account) -> Script {
 
 pub(super) fn fault<T>(name: &str, field: &Field<T>) -> String {
     format!("{name} {}", field.fault().unwrap_or_default())
+}
+
+/// Where a payment stands is its place in this list, so a list with a log less or more names another: nodes
+/// number the logs of a block, and those of one transaction in a row.
+fn check_order(txid: &Txid, logs: &[LogFields]) -> Result<(), String> {
+    if logs
+        .iter()
+        .any(|log| log.transaction_hash.get().is_some_and(|of| of != txid))
+    {
+        return Err("its receipt has a log of another transaction".to_owned());
+    }
+    let numbers: Option<Vec<u64>> = logs.iter().map(|log| log.log_index.get().copied()).collect();
+    let is_in_a_row = |numbers: Vec<u64>| {
+        numbers
+            .windows(2)
+            .all(|pair| pair[1].checked_sub(pair[0]) == Some(1))
+    };
+    match numbers.is_none_or(is_in_a_row) {
+        true => Ok(()),
+        false => Err("the logs of its receipt are not numbered in a row".to_owned()),
+    }
 }
 
 /// A transaction with what became of it.

@@ -2,7 +2,7 @@
 
 use super::answers::BlockFields;
 use super::block::{check_header, decode, decode_known, is_no_method, quantity, says_unknown};
-use super::{EvmSource, LARGE, locked, odd_answer};
+use super::{EvmSource, locked, odd_answer};
 use crate::chain::rpc::{Answer, Question};
 use crate::chain::{HeaderInfo, NodeTip, SourceError};
 use crate::egress::Dial;
@@ -38,7 +38,7 @@ impl<D: Dial> EvmSource<D> {
     pub(super) async fn look_at_tip(&self) -> Result<NodeTip, SourceError> {
         let doing = "ask for the tip";
         let latest = [block_question("latest")];
-        let told = self.endpoints.ask(doing, &latest, LARGE).await?;
+        let told = self.endpoints.ask(doing, &latest, Self::SMALL).await?;
         let fields: Option<BlockFields> = decode(told.answers.into_iter().next(), doing)?;
         let fields = fields.ok_or_else(|| odd_answer(doing, "it has no block"))?;
         let held = held(&fields, doing)?;
@@ -58,7 +58,8 @@ impl<D: Dial> EvmSource<D> {
             block_question("finalized"),
             Question::new("eth_syncing", json!([])),
         ];
-        let mut answers = self.ask(doing, &more).await?.into_iter();
+        let told = self.endpoints.ask(doing, &more, Self::SMALL).await?;
+        let mut answers = told.answers.into_iter();
         let tags = Tags {
             safe: tag(answers.next())?,
             finalized: tag(answers.next())?,
@@ -92,7 +93,7 @@ impl<D: Dial> EvmSource<D> {
         let found: Option<BlockFields> = match decode_known(answer) {
             Ok(found) => found,
             Err(error) if says_unknown(&error) => None,
-            Err(error) => return Err(error.into_source(doing)),
+            Err(error) => return Err(odd_answer(doing, &error.to_string())),
         };
         let Some(fields) = found else {
             return Ok(None);
@@ -118,7 +119,11 @@ impl<D: Dial> EvmSource<D> {
         let answers = self.ask(&doing, &questions).await?;
         let mut headers = Vec::with_capacity(answers.len());
         for (height, answer) in (height..).zip(answers) {
-            let found: Option<BlockFields> = decode(Some(answer), &doing)?;
+            let found: Option<BlockFields> = match decode_known(Some(answer)) {
+                Err(error) if says_unknown(&error) => None,
+                Err(error) => return Err(odd_answer(doing, &error.to_string())),
+                Ok(found) => found,
+            };
             let Some(fields) = found else {
                 break;
             };
@@ -128,7 +133,9 @@ impl<D: Dial> EvmSource<D> {
                 return Err(odd_answer(doing, &why));
             }
             headers.push(held);
-            self.headers.keep(held.header.hash, fields);
+            if !self.reads_whole_blocks() {
+                self.headers.keep(held.header.hash, fields);
+            }
         }
         Ok(headers)
     }
@@ -166,6 +173,9 @@ pub(super) fn held(fields: &BlockFields, doing: &str) -> Result<HeldHeader, Sour
     if *number > HEIGHT_MAX {
         return Err(odd_answer(doing, &format!("no block can be at height {number}")));
     }
+    if i64::try_from(*time).is_err() {
+        return Err(odd_answer(doing, &format!("no block can be of second {time}")));
+    }
     Ok(HeldHeader {
         height: *number,
         header: Header {
@@ -186,7 +196,7 @@ fn tag(answer: Option<Answer>) -> Result<Option<TaggedBlock>, SourceError> {
         Ok(fields) => fields,
         // Nodes say it in many ways: no such tag, not enough blocks yet, no consensus client.
         Err(crate::chain::rpc::RpcError::Node { .. }) => None,
-        Err(error) => return Err(error.into_source(doing)),
+        Err(error) => return Err(odd_answer(doing, &error.to_string())),
     };
     let Some(fields) = fields else {
         return Ok(None);
@@ -202,6 +212,6 @@ fn syncing(answer: Option<Answer>) -> Result<Option<Option<u64>>, SourceError> {
         Ok(Syncing::Progress { highest }) => Ok(Some(highest.get().copied())),
         // Some providers do not offer it; the age of the tip tells then.
         Err(error) if is_no_method(&error) => Ok(None),
-        Err(error) => Err(error.into_source("ask whether the node is syncing")),
+        Err(error) => Err(odd_answer("ask whether the node is syncing", &error.to_string())),
     }
 }

@@ -64,7 +64,7 @@ impl<D: Dial> EvmSource<D> {
     }
 
     /// Did an account's balance of a token change in a block by as much as the logs say? `expected` is what
-    /// came in and what went out. False where the node cannot tell any more.
+    /// came in and what went out; `None` where the node cannot tell (any more).
     pub(super) async fn is_balance_moved(
         &self,
         hash: BlockHash,
@@ -72,9 +72,9 @@ impl<D: Dial> EvmSource<D> {
         token: Account,
         owner: Account,
         expected: (Amount, Amount),
-    ) -> Result<bool, SourceError> {
+    ) -> Result<Option<bool>, SourceError> {
         let Some(parent) = raw.fields.parent.get() else {
-            return Ok(false);
+            return Ok(None);
         };
         let input = format!("{BALANCE_OF}{:0>64}", const_hex::encode(owner.0));
         // EIP-1898: at a block by its hash.
@@ -87,11 +87,11 @@ impl<D: Dial> EvmSource<D> {
         let mut answers = self.ask(&doing, &questions).await?.into_iter();
         let mut read = || read_word(answers.next(), &doing);
         let (Some(before), Some(after)) = (read()?, read()?) else {
-            return Ok(false);
+            return Ok(None);
         };
         let (came, went) = expected;
         let moved = before.checked_add(came).and_then(|sum| sum.checked_sub(went));
-        Ok(moved == Some(after))
+        Ok(Some(moved == Some(after)))
     }
 }
 
@@ -106,7 +106,7 @@ fn read_decimals(answer: Answer) -> Result<Result<u64, String>, SourceError> {
         Ok(Field::Is(Data(data))) => data,
         Ok(field) => return Ok(Err(format!("the answer {}", field.fault().unwrap_or_default()))),
         Err(RpcError::Node { message, .. }) => return Ok(Err(message)),
-        Err(error) => return Err(error.into_source("ask a token for its decimals")),
+        Err(error) => return Err(odd_answer("ask a token for its decimals", &error.to_string())),
     };
     let Ok(word) = <[u8; 32]>::try_from(data.as_slice()) else {
         return Ok(Err(format!("{} bytes, not 32", data.len())));
@@ -132,6 +132,6 @@ fn read_word(answer: Option<Answer>, doing: &str) -> Result<Option<Amount>, Sour
         )),
         // The contract refuses, or the node has dropped the state of that block.
         Err(RpcError::Node { .. }) => Ok(None),
-        Err(error) => Err(error.into_source(doing)),
+        Err(error) => Err(odd_answer(doing, &error.to_string())),
     }
 }

@@ -185,7 +185,8 @@ fn assert_one_try_per_look(proxy: &EvmProxy, our_tip: &str) {
         (polls() >= polled + 10).then_some(())
     });
     let (tried, polled) = (tries() - tried, polls() - polled);
-    assert!(tried <= polled, "{tried} tries in {polled} looks");
+    // A look may be under way at either end of the count.
+    assert!(tried <= polled + 1, "{tried} tries in {polled} looks");
 }
 
 /// The operator looks, and re-anchors: only this payment would be lost.

@@ -398,6 +398,11 @@ impl<D: Dial> Endpoints<D> {
         }
     }
 
+    /// The endpoint that answered last.
+    pub fn in_use(&self) -> Option<EndpointId> {
+        (*self.current()).map(EndpointId)
+    }
+
     /// The endpoint in use has answered, and not what is needed: another one is asked from now on, if there
     /// is one. Of an endpoint that has not answered it is noted already.
     pub fn pass_over_current(&self, why: &str) {
