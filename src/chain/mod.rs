@@ -51,6 +51,21 @@ pub struct NodeTip {
     pub tags: Tags,
 }
 
+impl NodeTip {
+    /// The same node where it has shown a block above the tip that it told.
+    #[must_use]
+    pub fn moved_on(self, to: &HeldHeader) -> NodeTip {
+        NodeTip {
+            hash: to.header.hash,
+            height: to.height,
+            chainwork: to.chainwork,
+            time_secs: to.header.time_secs,
+            headers: self.headers.max(to.height),
+            ..self
+        }
+    }
+}
+
 /// What a node says of one header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderInfo {

@@ -6,6 +6,7 @@
 mod ahead;
 mod blocks;
 mod branches;
+mod credits;
 mod finality;
 mod lists;
 mod report;
@@ -20,7 +21,7 @@ use crate::pulse::Pulse;
 use crate::rules::chain_state::ChainState;
 use crate::rules::fork::{EqualBranches, ForkStep};
 use crate::rules::{BlockHash, HeldHeader, MempoolList, Tags};
-use crate::store::{ChainKey, NewChain, Store, StoreError, Terms};
+use crate::store::{ChainKey, ChainRow, NewChain, Store, StoreError, Terms};
 use finality::Finality;
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,6 +116,8 @@ pub struct Follower<S: ChainSource> {
     forked: Option<(BlockHash, BlockHash, u64)>,
     /// Since when every node has served a branch that is no better than ours.
     left_since: Option<tokio::time::Instant>,
+    /// The block of ours that other nodes were asked for last and did not have yet.
+    agreeing: Option<HeldHeader>,
     /// The finality tags that were told last.
     tags: Tags,
     /// Up to where our blocks are safe, and final, and since when.
@@ -128,6 +131,11 @@ pub struct Follower<S: ChainSource> {
     sweep: Option<Sweep>,
     reported: Option<(ChainState, String, Option<u64>)>,
     pulse: Pulse,
+}
+
+fn cursor_of(row: &ChainRow) -> Result<HeldHeader, StoreError> {
+    row.cursor
+        .ok_or_else(|| StoreError::Contradiction("an anchored chain without cursor".into()))
 }
 
 impl<S: ChainSource> Follower<S> {
@@ -185,6 +193,7 @@ impl<S: ChainSource> Follower<S> {
             equals: EqualBranches::default(),
             forked: None,
             left_since: None,
+            agreeing: None,
             tags: Tags::default(),
             finality: Finality::new(clock.instant()),
             failures: 0,
@@ -261,20 +270,30 @@ impl<S: ChainSource> Follower<S> {
                 })?;
             self.is_identified = true;
         }
-        let node = self.source.tip().await?;
+        let mut node = self.source.tip().await?;
         self.pulse.note_node(node.height);
         self.refresh_index().await?;
         let Some(row) = self.anchored(&node).await? else {
             return Ok((node, Next::AtOnce));
         };
-        let tip = row
-            .cursor
-            .ok_or_else(|| StoreError::Contradiction("an anchored chain without cursor".into()))?;
+        let mut tip = cursor_of(&row)?;
         self.finality.note(self.clock.instant(), row.safe, row.finalized);
         let step = self.judge(&tip, &node, row.finalized).await?;
         let followed = self.follow_tip(step, &tip, &node).await;
-        if self.reanchor(step, &followed).await? || followed? {
+        if self.reanchor(step, &followed).await? {
             return Ok((node, Next::AtOnce));
+        }
+        if followed? {
+            let key = self.key;
+            let row = self.store.read(move |tx| tx.chain_by_key(key)).await?;
+            tip = cursor_of(&row)?;
+            if tip.header.hash != node.hash && tip.height <= node.height {
+                return Ok((node, Next::AtOnce));
+            }
+            // Where blocks come faster than rounds, there are always more: what is due at the tip and beside
+            // it has its turn all the same. Read beyond the tip that it told, the node is where we are.
+            self.finality.note(self.clock.instant(), row.safe, row.finalized);
+            node = node.moved_on(&tip);
         }
         self.credit_waiting(&tip, &node).await?;
         self.list_mempool(&tip, &node).await?;
@@ -372,36 +391,6 @@ impl<S: ChainSource> Follower<S> {
                 },
             }),
         }
-    }
-
-    /// Nothing above it is credited. Where several nodes have to agree, they are asked at the tip: nothing is
-    /// credited on the way there.
-    fn ceiling(&self, node: &NodeTip) -> Option<u64> {
-        match self.source.needs_agreement() {
-            true => Some(0),
-            false => node.credit_ceiling,
-        }
-    }
-
-    /// Credits what became due without a new tip: a released hold, a ceiling that was lifted, a block that
-    /// became final, nodes that agree now.
-    async fn credit_waiting(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<(), Trouble> {
-        let (key, height, ceiling) = (self.key, tip.height, node.credit_ceiling);
-        if node.tags != self.tags {
-            if self.finality.is_news(&node.tags) {
-                // With nothing to credit: the tags are to be accepted first.
-                self.credit_now(tip, node, self.ceiling(node)).await?;
-            }
-            self.tags = node.tags;
-        }
-        let is_due = self
-            .store
-            .read(move |tx| tx.has_due(key, height, ceiling))
-            .await?;
-        if is_due && (!self.source.needs_agreement() || self.source.is_agreed(tip).await) {
-            self.credit_now(tip, node, ceiling).await?;
-        }
-        Ok(())
     }
 
     /// Why the node's tip is not to be believed the newest, if so.

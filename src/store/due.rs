@@ -1,11 +1,11 @@
 //! What deposits need, and which of them are due.
 
 use super::advance::Terms;
-use super::chains::ChainKey;
+use super::chains::{ChainKey, one};
 use super::codec::{int, uint};
 use super::deposits::{Cause, Deposit, Place};
 use super::txs::Made;
-use super::{StoreError, WriteTx};
+use super::{ReadTx, StoreError, WriteTx};
 use crate::rules::policy::{self, Requirement};
 use crate::rules::state::{Fact, State};
 use crate::rules::{Amount, HeldHeader};
@@ -16,6 +16,68 @@ pub(super) const IS_DUE: &str = "d.chain = ?1 AND d.state = 'confirming' AND d.h
      AND d.due_height <= CASE d.tag WHEN 'safe' THEN (SELECT safe_height FROM chains WHERE id = ?1) \
      WHEN 'finalized' THEN (SELECT finalized_height FROM chains WHERE id = ?1) ELSE ?2 END \
      AND d.due_height <= ?2";
+
+impl ReadTx<'_> {
+    /// Is anything due at the tip that no new block will bring up (a released hold, a lifted ceiling)?
+    pub fn has_due(&self, chain: ChainKey, tip: u64, ceiling: Option<u64>) -> Result<bool, StoreError> {
+        let found = one::<i64>(
+            self.conn(),
+            &format!("SELECT 1 FROM deposits d WHERE {IS_DUE} AND d.height <= ?3 LIMIT 1"),
+            params![chain.0, int(tip)?, int(ceiling.unwrap_or(tip))?],
+        )?;
+        Ok(found.is_some())
+    }
+
+    /// The block of ours that others have to agree to before what is due is credited: the one at the highest
+    /// due height, or the one that they were `asked` for before, as long as anything is due by it. `None`
+    /// where nothing is due.
+    pub fn agreement_point(
+        &self,
+        chain: ChainKey,
+        tip: u64,
+        ceiling: Option<u64>,
+        asked: Option<&HeldHeader>,
+    ) -> Result<Option<HeldHeader>, StoreError> {
+        let due = |end: &str| {
+            one::<Option<i64>>(
+                self.conn(),
+                &format!("SELECT {end}(d.due_height) FROM deposits d WHERE {IS_DUE} AND d.height <= ?3"),
+                params![chain.0, int(tip)?, int(ceiling.unwrap_or(tip))?],
+            )
+        };
+        let (Some(lowest), Some(highest)) = (due("min")?.flatten(), due("max")?.flatten()) else {
+            return Ok(None);
+        };
+        if let Some(asked) = asked
+            && asked.height >= uint(lowest)?
+            && self.header_at(chain, asked.height)? == Some(*asked)
+        {
+            return Ok(Some(*asked));
+        }
+        self.header_at_or_above(chain, uint(highest)?)
+    }
+
+    /// The same ceiling, lowered so that nothing is credited which became due above the `agreed` block.
+    pub fn agreed_ceiling(
+        &self,
+        chain: ChainKey,
+        tip: u64,
+        ceiling: Option<u64>,
+        agreed: &HeldHeader,
+    ) -> Result<Option<u64>, StoreError> {
+        let first = one::<Option<i64>>(
+            self.conn(),
+            &format!("SELECT min(d.height) FROM deposits d WHERE {IS_DUE} AND d.due_height > ?3"),
+            params![chain.0, int(tip)?, int(agreed.height)?],
+        )?;
+        let below = first.flatten().map(uint).transpose()?;
+        let below = below.map(|first| first.saturating_sub(1));
+        Ok(match (ceiling, below) {
+            (Some(ceiling), Some(below)) => Some(ceiling.min(below)),
+            (ceiling, below) => ceiling.or(below),
+        })
+    }
+}
 
 impl WriteTx<'_> {
     /// Credits what is due at the tip: everything uncredited whose due height was reached, however long ago.

@@ -2,10 +2,9 @@
 //! deeper than the headers that we hold. Each acts once however often it is asked, and is audited.
 
 use super::advance::{Reorg, Terms};
-use super::chains::{ChainKey, one};
+use super::chains::ChainKey;
 use super::codec::{int, uint};
 use super::deposits::{Cause, Deposit, Fork};
-use super::due::IS_DUE;
 use super::{ReadTx, StoreError, WriteTx};
 use crate::rules::chain_state::ChainState;
 use crate::rules::state::State;
@@ -39,16 +38,6 @@ impl ReadTx<'_> {
             })
         })
         .transpose()
-    }
-
-    /// Is anything due at the tip that no new block will bring up (a released hold, a lifted ceiling)?
-    pub fn has_due(&self, chain: ChainKey, tip: u64, ceiling: Option<u64>) -> Result<bool, StoreError> {
-        let found = one::<i64>(
-            self.conn(),
-            &format!("SELECT 1 FROM deposits d WHERE {IS_DUE} AND d.height <= ?3 LIMIT 1"),
-            params![chain.0, int(tip)?, int(ceiling.unwrap_or(tip))?],
-        )?;
-        Ok(found.is_some())
     }
 
     /// The deposits that going back to a height would move: everything above it.

@@ -3,7 +3,7 @@
 
 use crate::evm_rig::{evm, evm_with};
 use crate::rig::{Rig, in_simulation};
-use crate::scripted::World;
+use crate::scripted::{Hook, Scripted, World};
 use creditd::rules::BlockHash;
 use std::time::Duration;
 
@@ -226,5 +226,83 @@ fn nothing_is_credited_around_the_agreement() {
         for tx in [&pay, &old] {
             assert_eq!(rig.tables.journal(&tx.outpoint(0)), ["credit"]);
         }
+    });
+}
+
+/// A node has another block at each look, and one more before we have read what it told; the second node is
+/// always three blocks behind. Nothing waits for a tip at which all is quiet.
+#[test]
+fn where_blocks_come_faster_than_looks_everything_has_its_turn() {
+    in_simulation(async {
+        let mut rig = evm().await;
+        let to = rig.watch(1).await;
+        rig.extend(3);
+        rig.settle().await;
+        rig.chain.world().quorum = Some(2);
+        let fresh = |chain: &Scripted, count: usize| {
+            let world = &mut *chain.world();
+            let at = world.tree.extend(world.nodes[0].tip, count);
+            world.go_to(0, at);
+            let height = world.tree.block(&at).height();
+            let lagging = world.tree.ancestor(&at, height - 3).unwrap();
+            world.go_to(1, lagging);
+        };
+        let pay = rig.pay_coin(&to, 5);
+        let at = rig.mine_on(rig.tip(), &[&pay]);
+        rig.chain.world().go_to(0, at);
+        let polls = "SELECT mempool_poll FROM chains";
+        let listed = rig.tables.count(polls);
+        assert!(rig.ask_rescan(1, creditd::store::Backfill::All).await);
+        for _ in 0..20 {
+            fresh(&rig.chain, 1);
+            let chain = rig.chain.clone();
+            rig.chain.world().hook = Some(Hook {
+                during: "tip",
+                after: 0,
+                run: Box::new(move || fresh(&chain, 1)),
+            });
+            rig.round().await;
+        }
+        assert_eq!(rig.tables.journal(&pay.outpoint(0)), ["credit"]);
+        let running = "SELECT count(*) FROM rescans WHERE state = 'running'";
+        assert_eq!(rig.tables.count(running), 0);
+        assert!(rig.tables.count(polls) > listed);
+    });
+}
+
+/// The second node is five blocks behind, and something is due at each block.
+#[test]
+fn what_is_due_at_each_block_ages_into_agreement() {
+    in_simulation(async {
+        let mut rig = evm().await;
+        let to = rig.watch(1).await;
+        rig.extend(9);
+        rig.settle().await;
+        rig.chain.world().quorum = Some(2);
+        let mut paid = Vec::new();
+        for _ in 0..20 {
+            let pay = rig.pay_coin(&to, 5);
+            let at = rig.mine_on(rig.tip(), &[&pay]);
+            paid.push(pay);
+            rig.chain.world().go_to(0, at);
+            let lagging = {
+                let world = rig.chain.world();
+                let height = world.tree.block(&at).height() - 5;
+                world.tree.ancestor(&at, height).unwrap()
+            };
+            rig.chain.world().go_to(1, lagging);
+            rig.rounds(2).await;
+        }
+        let state = |number: usize| rig.deposit_state(&paid[number].outpoint(0));
+        // Due two blocks after its own, which the second node has three more after that.
+        assert_eq!(
+            (state(0), state(7)),
+            ("credited".to_owned(), "credited".to_owned())
+        );
+        assert_eq!(
+            state(13),
+            "confirming",
+            "the second node lacks the block at which it was due"
+        );
     });
 }

@@ -173,7 +173,7 @@ fn seeds(otherwise: u64, mut play: impl FnMut(&[u64])) {
 #[test]
 fn seeds_hold_everything_that_must_hold() {
     let mut met = BTreeSet::new();
-    seeds(5, |numbers| met.extend(play(numbers)));
+    seeds(8, |numbers| met.extend(play(numbers)));
     let missing: Vec<_> = MET.iter().filter(|kind| !met.contains(**kind)).collect();
     assert!(
         missing.is_empty() || std::env::var("CREDITD_SEEDS").is_ok(),
