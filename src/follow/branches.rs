@@ -2,8 +2,11 @@
 
 use super::{Follower, Trouble};
 use crate::chain::{ChainSource, NodeTip};
-use crate::rules::HeldHeader;
 use crate::rules::fork::{BranchRule, Comparison, ForkStep, OurTipAtNode};
+use crate::rules::{BlockHash, HeldHeader};
+
+/// How many blocks a search for a fork point asks for at first; eight times as many after each piece without.
+const FIRST_PIECE: usize = 8;
 
 impl<S: ChainSource> Follower<S> {
     /// What the difference of the tips means, with what earlier looks showed.
@@ -82,22 +85,31 @@ impl<S: ChainSource> Follower<S> {
         Ok(fork)
     }
 
-    /// The highest height of the window at which the node's active chain has our hash. A block can be undone
+    /// The highest height of the window at which the node's active chain has our hash, searched downwards:
+    /// most forks are shallow, and what is not final yet may be thousands of blocks. A block can be undone
     /// only where the header below it is held, so the search ends at the first gap: below what an older,
     /// smaller window kept, or below a height that was gone back to, the real fork may lie between two
     /// headers.
     async fn fork_height(&self, tip: &HeldHeader, finalized: Option<u64>) -> Result<Option<u64>, Trouble> {
         let (key, lowest) = (self.key, self.window_from(tip.height, finalized));
         let ours = self.store.read(move |tx| tx.hashes_down_to(key, lowest)).await?;
-        let span = usize::try_from(tip.height - lowest + 1).unwrap_or(usize::MAX);
-        let theirs = self.source.hashes(lowest, span).await?;
-        let in_a_row = (lowest..=tip.height).rev().zip(&ours);
-        let mut in_a_row = in_a_row.take_while(|(height, (held, _))| height == held);
-        let same = |height: u64, hash| {
-            usize::try_from(height - lowest).is_ok_and(|place| theirs.get(place) == Some(hash))
-        };
-        let fork = in_a_row.find(|(height, (_, hash))| same(*height, hash));
-        Ok(fork.map(|(height, _)| height))
+        let in_a_row = (lowest..=tip.height).rev().zip(ours);
+        let in_a_row = in_a_row.take_while(|(height, (held, _))| height == held);
+        let ours: Vec<BlockHash> = in_a_row.map(|(_, (_, hash))| hash).collect();
+        let (mut rest, mut above, mut piece) = (ours.as_slice(), tip.height + 1, FIRST_PIECE);
+        while !rest.is_empty() {
+            let (asked, below) = rest.split_at(piece.min(rest.len()));
+            let from = above.saturating_sub(u64::try_from(asked.len()).unwrap_or(above));
+            let theirs = self.source.hashes(from, asked.len()).await?;
+            // Ours are highest first, theirs lowest first; those above the node's tip are missing.
+            let both = (from..above).zip(asked.iter().rev().zip(&theirs));
+            let shared = both.filter(|(_, (ours, theirs))| ours == theirs);
+            if let Some((height, _)) = shared.last() {
+                return Ok(Some(height));
+            }
+            (rest, above, piece) = (below, from, piece.saturating_mul(8));
+        }
+        Ok(None)
     }
 
     /// The lowest height that a reorg may go back to: of the configured window, and on EVM chains of what is

@@ -280,6 +280,10 @@ impl<S: ChainSource> Follower<S> {
         self.finality.note(self.clock.instant(), row.safe, row.finalized);
         let step = self.judge(&tip, &node, row.finalized).await?;
         let followed = self.follow_tip(step, &tip, &node).await;
+        if matches!(followed, Err(Trouble::Source(_) | Trouble::Store(_))) {
+            // The node may have shown two branches while the fork point was looked for.
+            self.forked = None;
+        }
         if self.reanchor(step, &followed).await? {
             return Ok((node, Next::AtOnce));
         }

@@ -229,6 +229,28 @@ fn nothing_is_credited_around_the_agreement() {
     });
 }
 
+/// Where finality comes late, the window is long, and the node may be far away.
+#[test]
+fn a_shallow_fork_is_found_without_asking_for_the_whole_window() {
+    in_simulation(async {
+        let mut rig = evm_with(1, |settings| settings.terms.reorg_window = 600).await;
+        let deep = rig.extend(10);
+        rig.extend(500);
+        let below = rig.extend(50);
+        rig.extend(2);
+        rig.settle().await;
+        for (fork, length, most) in [(below, 5, 30), (deep, 600, 3_000)] {
+            rig.chain.world().node().hashes_told = 0;
+            let at = rig.extend_on(fork, length);
+            rig.go_to(at);
+            rig.settle().await;
+            assert_eq!(rig.cursor(), Some(at));
+            let told = rig.chain.world().node().hashes_told;
+            assert!(told <= most, "{told}");
+        }
+    });
+}
+
 /// A node has another block at each look, and one more before we have read what it told; the second node is
 /// always three blocks behind. Nothing waits for a tip at which all is quiet.
 #[test]

@@ -43,6 +43,8 @@ pub struct Node {
     pub mempool: Vec<Arc<Tx>>,
     pub faults: Faults,
     pub calls: u64,
+    /// How many hashes it has told.
+    pub hashes_told: usize,
     /// The finality tags that it tells.
     pub finality: Finality,
 }
@@ -56,6 +58,7 @@ impl Node {
             mempool: vec![],
             faults: Faults::default(),
             calls: 0,
+            hashes_told: 0,
             finality: Finality::default(),
         }
     }

@@ -228,7 +228,9 @@ impl ChainSource for Scripted {
         let hashes = |tree: &Tree, node: &mut Node| {
             let branch = tree.branch(&node.tip);
             let from = branch.iter().filter(|block| block.height() >= height);
-            Ok(from.take(count).map(|block| block.hash()).collect())
+            let told: Vec<BlockHash> = from.take(count).map(|block| block.hash()).collect();
+            node.hashes_told += told.len();
+            Ok(told)
         };
         self.answer("hashes", hashes).await
     }
