@@ -13,7 +13,7 @@ pub enum Look {
     Steady(Duration),
     /// The same, and its tip is higher than that of the one in use by some blocks.
     Ahead(Duration),
-    /// It is the one in use, it answers, and it has shown the same tip for long.
+    /// It is the one in use, it answers, and it has shown the same tip, or been behind another, for long.
     Stuck,
     /// It answers, but is behind the one in use.
     Behind,
@@ -52,7 +52,8 @@ pub fn choose(looks: &[Look], current: Option<usize>, tried: &[usize]) -> Option
     if let Some((current, look)) = in_use
         && look.answers()
     {
-        // A node that has lost its peers answers for ever, and the chain would stand with it.
+        // A node that has lost its peers, or downloads the chain from the year before, answers for ever, and
+        // we would stand with it.
         let ahead = all().find(|(_, other)| matches!(other, Look::Ahead(_)) && other.is_steady());
         if look == Look::Stuck
             && let Some((place, _)) = ahead

@@ -262,12 +262,15 @@ impl<D: Dial> Endpoints<D> {
             Some(tip) => Reference::Height(tip.block.height),
             None => Reference::None,
         };
-        let looks: Vec<Look> = self
-            .all
-            .iter()
-            .enumerate()
-            .map(|(place, endpoint)| endpoint.record().look(now, reference(place)))
-            .collect();
+        let look = |(place, endpoint): (usize, &Endpoint<D>)| endpoint.record().look(now, reference(place));
+        let mut looks: Vec<Look> = self.all.iter().enumerate().map(look).collect();
+        let is_behind = looks.iter().any(|look| matches!(look, Look::Ahead(_)));
+        if let Some((place, endpoint)) = current.and_then(|place| Some((place, self.all.get(place)?)))
+            && let Some(own) = looks.get_mut(place)
+        {
+            endpoint.record().note_behind(now, is_behind);
+            *own = look((place, endpoint));
+        }
         choose(&looks, current, tried)
     }
 
@@ -275,6 +278,9 @@ impl<D: Dial> Endpoints<D> {
         let before = self.current().replace(place);
         if before == Some(place) {
             return;
+        }
+        if let Some(left) = before.and_then(|before| self.all.get(before)) {
+            left.record().note_behind(self.clock.instant(), false);
         }
         let name = |place: usize| self.all.get(place).map_or("", |endpoint| endpoint.name.as_str());
         let (chain, endpoint) = (&self.config.chain, name(place));

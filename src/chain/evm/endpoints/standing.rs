@@ -9,7 +9,8 @@ use tokio::time::Instant;
 /// So many blocks are a difference: with fewer, an endpoint's tip is level with that of the one in use.
 const APART_BLOCKS: u64 = 3;
 
-/// An endpoint in use that has shown the same tip for so long is stuck, if others show higher ones.
+/// An endpoint in use that has shown the same tip for so long is stuck, if others show higher ones; so is one
+/// that has been lower than another for so long, however it moves.
 const STUCK: Duration = Duration::from_secs(60);
 
 /// How long an endpoint is left alone after its first failure; twice as long after each more.
@@ -113,6 +114,8 @@ pub(super) struct Record {
     pub(super) unproven_above: Option<u64>,
     /// When it was last asked for its tip while it stood by.
     pub(super) looked_at: Option<Instant>,
+    /// The one in use: since when another one has been ahead of it.
+    behind_since: Option<Instant>,
     failures: u32,
 }
 
@@ -124,6 +127,7 @@ impl Record {
             shown: None,
             unproven_above: None,
             looked_at: None,
+            behind_since: None,
             failures: 0,
         }
     }
@@ -135,7 +139,7 @@ impl Record {
             Standing::Healthy { since } => {
                 let span = now.saturating_duration_since(*since);
                 match reference {
-                    Reference::Itself if self.is_stuck() => Look::Stuck,
+                    Reference::Itself if self.is_stuck() || self.is_long_behind(now) => Look::Stuck,
                     Reference::Itself | Reference::None => Look::Steady(span),
                     Reference::Height(theirs) => match self.tip.map(|tip| tip.block.height) {
                         Some(ours) if ours >= theirs.saturating_add(APART_BLOCKS) => Look::Ahead(span),
@@ -158,6 +162,16 @@ impl Record {
     fn is_stuck(&self) -> bool {
         self.tip
             .is_some_and(|tip| tip.at.saturating_duration_since(tip.since) >= STUCK)
+    }
+
+    fn is_long_behind(&self, now: Instant) -> bool {
+        self.behind_since
+            .is_some_and(|since| now.saturating_duration_since(since) >= STUCK)
+    }
+
+    /// Is another one ahead of it now?
+    pub(super) fn note_behind(&mut self, now: Instant, is_behind: bool) {
+        self.behind_since = is_behind.then(|| self.behind_since.unwrap_or(now));
     }
 
     /// It has answered.
