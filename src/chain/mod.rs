@@ -203,6 +203,11 @@ pub trait ChainSource: Send + Sync + 'static {
         async { false }
     }
 
+    /// What a node has said that its operator should look at, while the chain goes on; empty when nothing.
+    fn complaint(&self) -> String {
+        String::new()
+    }
+
     /// Does the operator want more than one node to agree before something is credited?
     fn needs_agreement(&self) -> bool {
         false

@@ -26,11 +26,12 @@ impl<S: ChainSource> Follower<S> {
         self.report(state, &reason, Some(node.height)).await
     }
 
-    /// What waits beside the tip, and for what.
+    /// What waits beside the tip, and for what, and what a node has said.
     fn what_waits(&self) -> String {
         let sweep = self.sweep.as_ref().map_or("", |sweep| sweep.waits_for());
-        let both = [self.rescan_waits_for.as_str(), sweep];
-        let said: Vec<&str> = both.into_iter().filter(|words| !words.is_empty()).collect();
+        let complaint = self.source.complaint();
+        let all = [self.rescan_waits_for.as_str(), sweep, complaint.as_str()];
+        let said: Vec<&str> = all.into_iter().filter(|words| !words.is_empty()).collect();
         said.join("; ")
     }
 

@@ -5,10 +5,12 @@ mod wire;
 
 use std::time::Duration;
 
-use creditd::chain::SourceError;
 use creditd::chain::evm::endpoints::Standing;
+use creditd::chain::evm::fields::Account;
+use creditd::chain::evm::{EvmRules, EvmSource, TokenRule};
+use creditd::chain::{ChainSource as _, SourceError};
 use creditd::config::Checkpoint;
-use creditd::rules::TaggedBlock;
+use creditd::rules::{ChainId, TaggedBlock};
 
 use rig::{Rig, Trouble, block, text};
 
@@ -110,6 +112,91 @@ async fn who_an_endpoint_is_is_asked_again_after_a_while() {
     rig.clock.sleep(Duration::from_secs(61)).await;
     let error = rig.ask().await.unwrap_err();
     assert!(matches!(error, SourceError::WrongNetwork(_)), "{error}");
+}
+
+/// It downloads the chain, and is asked for its tip again and again meanwhile.
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_that_moves_far_behind_another_is_left_and_gone_back_to() {
+    let rig = Rig::new(2, 1, &[]);
+    rig.nodes[0].fork(0, 1, 0);
+    for height in 1..55 {
+        rig.nodes[0].fork(0, height, height);
+        rig.run(1).await;
+    }
+    assert_eq!(rig.current(), "p");
+    for height in 55..90 {
+        rig.nodes[0].fork(0, height, height);
+        rig.run(1).await;
+    }
+    assert_eq!(rig.current(), "q");
+    rig.nodes[0].fork(0, 90, 100);
+    rig.run(100).await;
+    assert_eq!(rig.current(), "p");
+}
+
+/// One bad answer in between takes nobody's payments away.
+#[tokio::test(start_paused = true)]
+async fn a_token_is_unlisted_by_the_first_answer_since_the_start_alone() {
+    for (first, later, unlisted) in [(6, 18, 0), (18, 6, 1)] {
+        let Rig {
+            nodes,
+            endpoints,
+            clock,
+        } = Rig::new(1, 1, &[]);
+        let source = EvmSource::new(one_token(), endpoints, clock);
+        nodes[0].state().decimals = first;
+        assert_eq!(
+            source.identity().await.unwrap().unlisted.len(),
+            unlisted,
+            "{first}"
+        );
+        assert_eq!(source.complaint(), "");
+        nodes[0].state().decimals = later;
+        assert_eq!(
+            source.identity().await.unwrap().unlisted.len(),
+            unlisted,
+            "{later}"
+        );
+        let complaint = "a node contradicts the decimals of token 0x0707070707070707070707070707070707070707";
+        assert_eq!(source.complaint(), if later == 18 { complaint } else { "" });
+        nodes[0].state().decimals = 6;
+        source.identity().await.unwrap();
+        assert_eq!(source.complaint(), "");
+    }
+}
+
+/// Our own looks are quicker than it answers.
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_that_is_slower_than_our_looks_is_seen_all_the_same() {
+    let Rig {
+        nodes,
+        endpoints,
+        clock,
+    } = Rig::new(2, 1, &[]);
+    let source = EvmSource::new(one_token(), endpoints, clock);
+    nodes[1].set(Trouble::Slow);
+    for _ in 0..30 {
+        source.identity().await.unwrap();
+        source.wait(block(0, 100), Duration::from_secs(1)).await;
+    }
+    let slow = &source.endpoints().list()[1];
+    assert_eq!(slow.tip.unwrap().block.height, 100);
+}
+
+fn one_token() -> EvmRules {
+    let rule = TokenRule {
+        symbol: "TUSD".to_owned(),
+        decimals: 6,
+        is_balance_checked: false,
+        is_unindexed: false,
+    };
+    EvmRules {
+        chain: ChainId::evm(31_337, Some("test")),
+        tokens: [(Account([7; 20]), rule)].into(),
+        native: None,
+        has_bloom: true,
+        lists_pending: false,
+    }
 }
 
 #[tokio::test(start_paused = true)]

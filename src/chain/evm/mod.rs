@@ -32,10 +32,10 @@ use endpoints::{EndpointId, Endpoints};
 use fields::Account;
 use headers::HeaderCache;
 use std::collections::BTreeSet;
-use std::future::pending;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::task::JoinSet;
 use tries::Tries;
 
 /// What a block, its logs, its traces or a list of pending transactions may take.
@@ -65,7 +65,10 @@ pub struct EvmCounters {
 /// A chain of Ethereum's kind.
 pub struct EvmSource<D> {
     rules: EvmRules,
-    endpoints: Endpoints<D>,
+    endpoints: Arc<Endpoints<D>>,
+    /// A look at the endpoints that stand by: those may be slower than our own looks, so it goes on by
+    /// itself.
+    looking: Mutex<JoinSet<()>>,
     /// More than one endpoint has to agree before something is credited.
     needs_several: bool,
     clock: Clock,
@@ -73,6 +76,10 @@ pub struct EvmSource<D> {
     counters: Arc<EvmCounters>,
     /// Tokens whose contract says something else than the config.
     disabled: Mutex<BTreeSet<Account>>,
+    /// They were asked once since the start: what was listed then stays listed.
+    has_checked_tokens: AtomicBool,
+    /// What a node said later against one of them, in words.
+    doubt: Mutex<String>,
     /// The node has `trace_block` alone.
     traces_flat: AtomicBool,
     /// The endpoint that does not show its whole pool.
@@ -91,11 +98,14 @@ impl<D: Dial> EvmSource<D> {
         EvmSource {
             rules,
             needs_several: endpoints.quorum() > 1,
-            endpoints,
+            endpoints: Arc::new(endpoints),
+            looking: Mutex::default(),
             clock,
             headers: HeaderCache::default(),
             counters: Arc::default(),
             disabled: Mutex::default(),
+            has_checked_tokens: AtomicBool::new(false),
+            doubt: Mutex::default(),
             traces_flat: AtomicBool::new(false),
             lacks_pool: Mutex::default(),
             tip: Mutex::default(),
@@ -154,6 +164,16 @@ impl<D: Dial> EvmSource<D> {
         self.rules.native.is_some() || self.rules.lists_pending
     }
 
+    /// Begins a look at those that stand by, if none is under way. It ends with the source.
+    fn look_around(&self) {
+        let mut looking = locked(&self.looking);
+        while looking.try_join_next().is_some() {}
+        if looking.is_empty() {
+            let endpoints = Arc::clone(&self.endpoints);
+            looking.spawn(async move { endpoints.look_around().await });
+        }
+    }
+
     /// The tokens that are listed and are what the config says.
     fn listed_tokens(&self) -> Vec<Account> {
         let disabled = locked(&self.disabled);
@@ -171,11 +191,22 @@ impl<D: Dial> ChainSource for EvmSource<D> {
     async fn identity(&self) -> Result<Identity, SourceError> {
         let mut identity = self.endpoints.identity().await?;
         let contradicted = self.check_tokens().await?;
-        // Until the next start, whatever another node says.
         let mut disabled = locked(&self.disabled);
-        disabled.extend(contradicted);
+        if !self.has_checked_tokens.swap(true, Ordering::Relaxed) {
+            // Until the next start, whatever another node says.
+            *disabled = contradicted;
+        } else if let Some(token) = contradicted.iter().find(|token| !disabled.contains(token)) {
+            // What one bad endpoint says in between takes nobody's payments away.
+            *locked(&self.doubt) = format!("a node contradicts the decimals of token {token}");
+        } else {
+            locked(&self.doubt).clear();
+        }
         identity.unlisted = disabled.iter().map(|token| Asset::Token(token.0)).collect();
         Ok(identity)
+    }
+
+    fn complaint(&self) -> String {
+        locked(&self.doubt).clone()
     }
 
     async fn tip(&self) -> Result<NodeTip, SourceError> {
@@ -239,15 +270,8 @@ impl<D: Dial> ChainSource for EvmSource<D> {
 
     /// Asked by the clock alone: of what a node sends by itself, nothing would be believed unasked.
     async fn wait(&self, _tip: BlockHash, span: Duration) {
-        let look_around = async {
-            self.endpoints.look_around().await;
-            pending::<()>().await;
-        };
-        tokio::select! {
-            biased;
-            () = self.clock.sleep(span) => {}
-            () = look_around => {}
-        }
+        self.look_around();
+        self.clock.sleep(span).await;
     }
 }
 

@@ -10,6 +10,7 @@ use crate::egress::Dial;
 use crate::rules::{Amount, BlockHash};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 /// `decimals()`: the first four bytes of the hash of its signature.
 const DECIMALS: &str = "0x313ce567";
@@ -31,9 +32,13 @@ impl<D: Dial> EvmSource<D> {
             match read_decimals(answer)? {
                 Ok(told) if told == u64::from(decimals) => {}
                 Ok(told) => {
+                    let verdict = match self.has_checked_tokens.load(Ordering::Relaxed) {
+                        false => "is disabled",
+                        true => "goes on until the next start",
+                    };
                     tracing::error!(
                         chain = %self.rules.chain, token = %contract,
-                        "{symbol} ({contract}) is disabled: the config says {decimals} decimals, its \
+                        "{symbol} ({contract}) {verdict}: the config says {decimals} decimals, its \
                          contract \
                          {told}{}; correct the config and start again",
                         if told > DECIMALS_MAX { ", which no amount can have" } else { "" }

@@ -25,11 +25,15 @@ pub enum Trouble {
     Down,
     /// It takes the deadline to say nothing.
     Hangs,
+    /// Each answer takes three seconds.
+    Slow,
     Limits(u64),
 }
 
 pub struct State {
     pub chain_id: u64,
+    /// Of every token.
+    pub decimals: u8,
     blocks: BTreeMap<u64, BlockHash>,
     trouble: Trouble,
     /// The connection breaks under the next question, and a node with this chain id takes it up.
@@ -53,6 +57,7 @@ impl FakeNode {
     pub fn new(clock: Clock) -> FakeNode {
         let state = State {
             chain_id: 31_337,
+            decimals: 6,
             blocks: (0..=100).map(|height| (height, block(0, height))).collect(),
             trouble: Trouble::None,
             taken_over_by: None,
@@ -99,6 +104,7 @@ impl FakeNode {
             ("eth_getBlockByNumber", Some(height)) => {
                 block(u64::from_str_radix(height.trim_start_matches("0x"), 16).unwrap())
             }
+            ("eth_call", _) => json!(format!("{:#066x}", state.decimals)),
             (method, _) => panic!("{method} is not asked for"),
         };
         json!({"jsonrpc": "2.0", "id": question["id"], "result": result})
@@ -122,6 +128,7 @@ impl Dial for FakeNode {
         match trouble {
             Trouble::None => {}
             Trouble::Down => return Err(DialError::Refused("refused".into())),
+            Trouble::Slow => self.1.sleep(Duration::from_secs(3)).await,
             Trouble::Hangs => {
                 self.1.sleep(Duration::from_millis(deadline_ms)).await;
                 return Err(DialError::TimedOut { deadline_ms });
