@@ -148,7 +148,7 @@ fn c06_b_a_reorg_past_the_window_halts_until_the_operator_accepts_it() {
         let before = rig.chain.world().node().calls;
         rig.rounds(10).await;
         let calls = rig.chain.world().node().calls - before;
-        assert!(calls <= 30, "{calls} questions in ten looks");
+        assert!(calls <= 50, "{calls} questions in ten looks");
         assert_eq!(rig.tables.events(), halted);
         let key = rig.key;
         rig.write(move |tx| tx.ask_reanchor(key, 21, "they have gone"))
