@@ -54,6 +54,7 @@ mod demo;
 mod depths;
 mod evm_endpoints;
 mod evm_forks;
+mod evm_mutations;
 mod evm_naive;
 mod evm_player;
 mod evm_properties;

@@ -95,6 +95,8 @@ pub struct ReceiptFields {
     pub from: Field<Account>,
     /// What a creation made.
     pub contract_address: Field<Account>,
+    /// Which contracts and topics its logs have.
+    pub logs_bloom: Field<BloomBits>,
     /// In their order in the receipt; `None` when the answer has none.
     pub logs: Option<Vec<LogFields>>,
 }
@@ -106,12 +108,12 @@ impl ReceiptFields {
     }
 }
 
-/// One log. Its `logIndex` is left alone on purpose: it changes when a transaction is mined again, and
-/// clients count it differently.
+/// One log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LogFields {
-    /// Its number in the block.
+    /// Its number in the block, which names nothing: it changes when a transaction is mined again, and clients
+    /// count it differently.
     pub log_index: Field<u64>,
     /// The contract that wrote it.
     pub address: Field<Account>,

@@ -71,6 +71,10 @@ impl<D: Dial> EvmSource<D> {
                 let found: Option<BlockFields> = decode(answers.next(), &doing())?;
                 let fields = found.ok_or(SourceError::UnknownBlock(hash))?;
                 check_header(&fields, hash)?;
+                let is_slim = |listed: &Listed| matches!(listed, Listed::Hash(_));
+                if is_whole && fields.transactions.iter().flatten().any(is_slim) {
+                    return Err(odd_answer(doing(), "a transaction by its hash alone"));
+                }
                 fields
             }
         };

@@ -20,10 +20,9 @@ use std::sync::Arc;
 /// `txpool_content` of Geth and its kin: by sender and nonce. What is queued waits for another transaction of
 /// its sender, and is in the pool all the same.
 #[derive(Deserialize)]
-#[serde(default)]
-#[derive(Default)]
 struct Pool {
     pending: BTreeMap<String, BTreeMap<String, TxFields>>,
+    #[serde(default)]
     queued: BTreeMap<String, BTreeMap<String, TxFields>>,
 }
 
@@ -90,6 +89,8 @@ impl<D: Dial> EvmSource<D> {
 
 fn list(tip: BlockHash, txs: &[TxFields], index: &Index, is_complete: bool) -> MempoolList {
     let listed: BTreeSet<Txid> = txs.iter().filter_map(|tx| tx.hash.get().copied()).collect();
+    // Whose hash cannot be read may be any that seems to be absent.
+    let is_complete = is_complete && txs.iter().all(|tx| tx.hash.get().is_some());
     MempoolList {
         tip,
         version: index.version(),

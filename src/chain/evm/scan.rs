@@ -78,11 +78,17 @@ impl<D: Dial> EvmSource<D> {
         self.want_by_txs(raw, index, &mut wanted)?;
         want_by_movements(raw, index, &mut wanted)?;
         let (txs, receipts) = self.look_up(hash, raw, &wanted.txids).await?;
-        let places: HashMap<Txid, usize> = raw
-            .txs()
-            .enumerate()
-            .filter_map(|(place, (txid, _))| Some((*txid.get()?, place)))
-            .collect();
+        let mut places: HashMap<Txid, usize> = HashMap::new();
+        for (place, (txid, _)) in raw.txs().enumerate() {
+            if let Some(txid) = txid.get()
+                && places.insert(*txid, place).is_some()
+                && wanted.txids.contains(txid)
+            {
+                return Err(Trouble::Unreadable(format!(
+                    "transaction 0x{txid} is there twice"
+                )));
+            }
+        }
         let place = |txid: &Txid| places.get(txid).copied().unwrap_or(usize::MAX);
         let mut order: Vec<&Txid> = wanted.txids.iter().collect();
         order.sort_by_key(|txid| (place(txid), **txid));
@@ -101,7 +107,7 @@ impl<D: Dial> EvmSource<D> {
                 receipt,
                 movements: movements.map_or(&[], Vec::as_slice),
             };
-            candidates.push(self.candidate(hash, &paid, &wanted, index)?);
+            candidates.push(self.candidate((hash, raw), &paid, &wanted, index)?);
         }
         self.check_balances(hash, raw, &mut candidates).await?;
         Ok((candidates, wanted.shorts))
@@ -214,7 +220,7 @@ impl<D: Dial> EvmSource<D> {
 
     fn candidate(
         &self,
-        hash: BlockHash,
+        (hash, raw): (BlockHash, &RawBlock),
         paid: &Paid<'_>,
         wanted: &Wanted,
         index: &Index,
@@ -235,7 +241,7 @@ impl<D: Dial> EvmSource<D> {
         let outputs = match is_failed {
             true => Vec::new(),
             false => self
-                .outputs(paid, wanted, index, sender.unwrap_or(&NOBODY))
+                .outputs((hash, raw), paid, wanted, index, sender.unwrap_or(&NOBODY))
                 .map_err(|why| Trouble::Unreadable(format!("transaction 0x{}: {why}", paid.txid)))?,
         };
         Ok(CandidateTx {
@@ -255,6 +261,7 @@ impl<D: Dial> EvmSource<D> {
     /// What a transaction pays to addresses that may be ours.
     fn outputs(
         &self,
+        block: (BlockHash, &RawBlock),
         paid: &Paid<'_>,
         wanted: &Wanted,
         index: &Index,
@@ -298,10 +305,8 @@ impl<D: Dial> EvmSource<D> {
             };
         };
         check_order(&paid.txid, logs)?;
-        for (place, log) in (0..).zip(logs) {
-            let Some(transfer) = self.listed_transfer(log, wanted.logs_coin)? else {
-                continue;
-            };
+        let of = (paid.txid, paid.receipt);
+        for (place, transfer) in self.transfers(block, of, logs, wanted.logs_coin)? {
             let Transfer {
                 token,
                 from,
@@ -329,7 +334,11 @@ impl<D: Dial> EvmSource<D> {
     }
 
     /// A transfer of something that is listed.
-    fn listed_transfer(&self, log: &LogFields, logs_coin: bool) -> Result<Option<Transfer>, String> {
+    pub(super) fn listed_transfer(
+        &self,
+        log: &LogFields,
+        logs_coin: bool,
+    ) -> Result<Option<Transfer>, String> {
         let Some(contract) = log.address.get() else {
             return Err(fault("a log's address", &log.address));
         };

@@ -5,12 +5,14 @@
 //!
 //! A frame moves coin when it is a CALL, CREATE, CREATE2 or SELFDESTRUCT to another account, carries value,
 //! and neither it nor a frame above it failed. DELEGATECALL and CALLCODE frames show value that does not
-//! move, and the children of a failed frame carry no error of their own.
+//! move, and the children of a failed frame carry no error of their own. Value in a frame of another kind
+//! is not passed over: those after it would have another number.
 
 use super::fields::{Account, Field};
-use crate::rules::Amount;
+use crate::rules::{Amount, Txid};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 
 /// Coin that moved inside a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +55,14 @@ pub fn of_call_frames(root: &RawValue) -> Result<Vec<Movement>, String> {
         let frame: Frame<'_> =
             serde_json::from_str(text.get()).map_err(|error| format!("frame {place}: {error}"))?;
         if frame.error.is_none() {
-            if place > 0 && moves(&frame.r#type) {
-                let movement = movement(&frame.from, &frame.to, &frame.value);
+            if place > 0 {
+                let movement = match frame.r#type.as_str() {
+                    "CALL" | "CREATE" | "CREATE2" | "SELFDESTRUCT" => {
+                        movement(&frame.from, &frame.to, &frame.value)
+                    }
+                    "CALLCODE" | "DELEGATECALL" | "STATICCALL" => Ok(None),
+                    kind => unknown(kind, &frame.value),
+                };
                 movements.extend(movement.map_err(|why| format!("frame {place}: {why}"))?);
             }
             waiting.extend(frame.calls.unwrap_or_default().into_iter().rev());
@@ -64,8 +72,13 @@ pub fn of_call_frames(root: &RawValue) -> Result<Vec<Movement>, String> {
     Ok(movements)
 }
 
-fn moves(kind: &str) -> bool {
-    matches!(kind, "CALL" | "CREATE" | "CREATE2" | "SELFDESTRUCT")
+/// A frame of a kind that nobody has met yet: none that moves coin, as long as it carries none.
+fn unknown(kind: &str, value: &Field<Amount>) -> Result<Option<Movement>, String> {
+    match value {
+        Field::Missing => Ok(None),
+        Field::Is(amount) if amount.is_zero() => Ok(None),
+        Field::Null | Field::Odd(_) | Field::Is(_) => Err(format!("value in a frame of kind {kind:?}")),
+    }
 }
 
 fn movement(
@@ -103,6 +116,9 @@ pub struct FlatTrace {
     /// Which transaction of the block; rewards belong to none.
     #[serde(default)]
     pub transaction_position: Option<u32>,
+    /// The same by its hash.
+    #[serde(default)]
+    pub transaction_hash: Field<Txid>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -124,16 +140,28 @@ struct FlatResult {
     address: Field<Account>,
 }
 
-/// The same from the flat traces of one transaction, in the node's order, which is that of the calls.
+/// The same from the flat traces of one transaction. Where each stands in the tree is told by its address;
+/// in which order they come tells nothing.
 ///
 /// # Errors
-/// Which entry cannot be read, and why.
+/// Which entry cannot be read, or hangs in the air, and why.
 pub fn of_flat_traces<'t>(traces: impl IntoIterator<Item = &'t FlatTrace>) -> Result<Vec<Movement>, String> {
+    let mut tree: BTreeMap<&[u32], &FlatTrace> = BTreeMap::new();
+    for trace in traces {
+        let address = trace.trace_address.as_slice();
+        if tree.insert(address, trace).is_some() {
+            return Err(format!("two traces {address:?}"));
+        }
+    }
     let mut movements = Vec::new();
     // The frame that failed last: whatever hangs below it did not happen.
     let mut failed: Option<&[u32]> = None;
-    for trace in traces {
-        let address = trace.trace_address.as_slice();
+    // A frame comes before those below it, and all of those before the next beside it.
+    for (address, trace) in &tree {
+        let above = address.split_last().map(|(_, above)| above);
+        if above.is_some_and(|above| !tree.contains_key(above)) {
+            return Err(format!("trace {address:?}: there is none above it"));
+        }
         if failed.is_some_and(|failed| address.starts_with(failed)) {
             continue;
         }
@@ -144,21 +172,37 @@ pub fn of_flat_traces<'t>(traces: impl IntoIterator<Item = &'t FlatTrace>) -> Re
         if address.is_empty() {
             continue;
         }
-        let action = &trace.action;
-        let movement = match (trace.r#type.as_str(), action.call_type.as_deref()) {
+        let movement = trace.movement();
+        movements.extend(movement.map_err(|why| format!("trace {address:?}: {why}"))?);
+    }
+    Ok(movements)
+}
+
+impl FlatTrace {
+    fn movement(&self) -> Result<Option<Movement>, String> {
+        let action = &self.action;
+        match (self.r#type.as_str(), action.call_type.as_deref()) {
             ("call", Some("call")) => movement(&action.from, &action.to, &action.value),
+            ("call", Some("callcode" | "delegatecall" | "staticcall")) => Ok(None),
+            // Without its kind it may be any.
+            ("call", None) => match needed("value", &action.value)?.is_zero() {
+                true => Ok(None),
+                false => Err("callType is missing".to_owned()),
+            },
             ("create", _) => {
-                let made = trace.result.as_ref().map(|result| result.address.clone());
+                let made = self.result.as_ref().map(|result| result.address.clone());
                 movement(&action.from, &made.unwrap_or_default(), &action.value)
             }
             ("suicide" | "selfdestruct", _) => {
                 movement(&action.address, &action.refund_address, &action.balance)
             }
-            _ => Ok(None),
-        };
-        movements.extend(movement.map_err(|why| format!("trace {address:?}: {why}"))?);
+            (kind, call_type) => {
+                let kind = call_type.unwrap_or(kind);
+                unknown(kind, &action.value)?;
+                unknown(kind, &action.balance)
+            }
+        }
     }
-    Ok(movements)
 }
 
 #[cfg(test)]

@@ -1,18 +1,15 @@
-//! What moved inside the transactions of a block, by traces. Which transaction a trace belongs to is told by
-//! its place alone: there are chains whose traces repeat one hash.
+//! What moved inside the transactions of a block, by traces.
 
 use super::block::{RawBlock, is_no_method, quantity, says_unknown};
 use super::config::TraceCall;
-use super::fields::Field;
 use super::trace::{self, FlatTrace, Movement};
+use super::traces::{read_calls, read_flat};
 use super::{EvmSource, odd_answer};
 use crate::chain::SourceError;
 use crate::chain::rpc::{Answer, Limits, Question};
 use crate::egress::Dial;
 use crate::rules::{BlockHash, Txid};
-use serde::Deserialize;
 use serde_json::json;
-use serde_json::value::RawValue;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -53,7 +50,6 @@ impl<D: Dial> EvmSource<D> {
         raw: &RawBlock,
         call: TraceCall,
     ) -> Result<Vec<Vec<Movement>>, SourceError> {
-        let count = raw.fields.transactions.as_ref().map_or(0, Vec::len);
         let doing = || format!("trace block 0x{hash}");
         let is_flat = self.is_flat(call);
         let question = |is_flat| match is_flat {
@@ -79,8 +75,8 @@ impl<D: Dial> EvmSource<D> {
             None => return Err(odd_answer(doing(), "no answer")),
         };
         let read = match is_flat {
-            true => read_flat(&text, hash, count),
-            false => read_calls(&text, count),
+            true => read_flat(&text, hash, raw),
+            false => read_calls(&text, raw),
         };
         read.map_err(|why| odd_answer(doing(), &why))
     }
@@ -151,64 +147,4 @@ impl<D: Dial> EvmSource<D> {
             .answers
             .pop())
     }
-}
-
-#[derive(Deserialize)]
-struct Traced<'a> {
-    #[serde(borrow, default)]
-    result: Option<&'a RawValue>,
-    #[serde(default)]
-    error: Option<String>,
-}
-
-fn read_calls(text: &RawValue, count: usize) -> Result<Vec<Vec<Movement>>, String> {
-    let traced: Vec<Traced<'_>> = serde_json::from_str(text.get()).map_err(|error| error.to_string())?;
-    if traced.len() != count {
-        return Err(format!("{} traces of {count} transactions", traced.len()));
-    }
-    let read = |(place, traced): (usize, Traced<'_>)| {
-        let why = traced
-            .error
-            .unwrap_or_else(|| "neither result nor error".to_owned());
-        let root = traced.result.ok_or(why);
-        root.and_then(trace::of_call_frames)
-            .map_err(|why| format!("transaction {place}: {why}"))
-    };
-    traced.into_iter().enumerate().map(read).collect()
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Placed {
-    #[serde(flatten)]
-    trace: FlatTrace,
-    #[serde(default)]
-    block_hash: Field<BlockHash>,
-}
-
-fn read_flat(text: &RawValue, hash: BlockHash, count: usize) -> Result<Vec<Vec<Movement>>, String> {
-    let placed: Vec<Placed> = serde_json::from_str(text.get()).map_err(|error| error.to_string())?;
-    let mut traces: Vec<Vec<FlatTrace>> = vec![Vec::new(); count];
-    for Placed { trace, block_hash } in placed {
-        // This call goes by number: another node may have another block there.
-        if block_hash.get() != Some(&hash) {
-            return Err("a trace is of another block".to_owned());
-        }
-        let Some(place) = trace.transaction_position else {
-            continue;
-        };
-        let of_one = usize::try_from(place)
-            .ok()
-            .and_then(|place| traces.get_mut(place));
-        of_one
-            .ok_or_else(|| format!("a trace of transaction {place}"))?
-            .push(trace);
-    }
-    if let Some(place) = traces.iter().position(Vec::is_empty) {
-        return Err(format!("no trace of transaction {place}"));
-    }
-    let read = |(place, traces): (usize, &Vec<FlatTrace>)| {
-        trace::of_flat_traces(traces).map_err(|why| format!("transaction {place}: {why}"))
-    };
-    traces.iter().enumerate().map(read).collect()
 }
