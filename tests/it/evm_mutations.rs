@@ -277,107 +277,112 @@ fn a_block_with_changed_answers_pays_no_more_than_it_does() {
     assert_eq!(outcomes.len(), 3, "{outcomes:?}");
 }
 
+type Edit = fn(&mut Value);
+
+const CONTRADICTIONS: [(&str, Mode, &str, Edit); 12] = [
+    (
+        "a log is there twice",
+        MODES[3],
+        "eth_getTransactionReceipt",
+        |receipt| {
+            let logs = receipt["logs"].as_array_mut().unwrap();
+            logs.insert(0, logs[0].clone());
+        },
+    ),
+    (
+        "the first log is gone",
+        MODES[3],
+        "eth_getTransactionReceipt",
+        |receipt| {
+            receipt["logs"].as_array_mut().unwrap().remove(0);
+        },
+    ),
+    (
+        "the logs are turned round",
+        MODES[3],
+        "eth_getTransactionReceipt",
+        |receipt| {
+            receipt["logs"].as_array_mut().unwrap().reverse();
+            receipt["logs"][0]["data"] = json!(format!("0x{:064x}", 14));
+        },
+    ),
+    (
+        "a log is of another block",
+        MODES[3],
+        "eth_getTransactionReceipt",
+        |receipt| {
+            receipt["logs"][0]["blockHash"] = receipt["transactionHash"].clone();
+        },
+    ),
+    (
+        "a log is of another transaction",
+        MODES[3],
+        "eth_getTransactionReceipt",
+        |receipt| {
+            receipt["logs"][0]["transactionHash"] = receipt["blockHash"].clone();
+        },
+    ),
+    (
+        "a transaction is another",
+        MODES[3],
+        "eth_getTransactionByHash",
+        |tx| {
+            tx["hash"] = tx["blockHash"].clone();
+        },
+    ),
+    (
+        "a log is listed with another transaction",
+        MODES[3],
+        "eth_getLogs",
+        |logs| {
+            logs[0]["transactionHash"] = logs[1]["transactionHash"].clone();
+        },
+    ),
+    (
+        "a transaction is there twice",
+        MODES[0],
+        "eth_getBlockByHash",
+        |block| {
+            block["transactions"][5]["hash"] = block["transactions"][0]["hash"].clone();
+        },
+    ),
+    (
+        "transactions are hashes",
+        MODES[0],
+        "eth_getBlockByHash",
+        |block| {
+            block["transactions"][0] = block["transactions"][0]["hash"].clone();
+        },
+    ),
+    (
+        "traces are in another order",
+        MODES[0],
+        "debug_traceBlockByHash",
+        |traces| {
+            traces.as_array_mut().unwrap().swap(4, 2);
+        },
+    ),
+    (
+        "a frame is of no known kind",
+        MODES[0],
+        "debug_traceBlockByHash",
+        |traces| {
+            traces[6]["result"]["calls"][0]["type"] = json!("MOVE");
+        },
+    ),
+    ("a frame that failed is gone", MODES[1], "trace_block", |traces| {
+        let traces = traces.as_array_mut().unwrap();
+        let failed = traces.iter().position(|trace| {
+            trace["error"].is_string() && trace["traceAddress"].as_array().is_some_and(|at| !at.is_empty())
+        });
+        traces.remove(failed.unwrap());
+    }),
+];
+
 /// What the changes by chance have found, one by one.
 #[test]
 fn answers_that_contradict_themselves_are_refused_or_made_good() {
-    type Edit = fn(&mut Value);
-    let (debug, flat, tokens) = (MODES[0], MODES[1], MODES[3]);
-    let table: [(&str, Mode, &str, Edit); 12] = [
-        (
-            "a log is there twice",
-            tokens,
-            "eth_getTransactionReceipt",
-            |receipt| {
-                let logs = receipt["logs"].as_array_mut().unwrap();
-                logs.insert(0, logs[0].clone());
-            },
-        ),
-        (
-            "the first log is gone",
-            tokens,
-            "eth_getTransactionReceipt",
-            |receipt| {
-                receipt["logs"].as_array_mut().unwrap().remove(0);
-            },
-        ),
-        (
-            "the logs are turned round",
-            tokens,
-            "eth_getTransactionReceipt",
-            |receipt| {
-                receipt["logs"].as_array_mut().unwrap().reverse();
-                receipt["logs"][0]["data"] = json!(format!("0x{:064x}", 14));
-            },
-        ),
-        (
-            "a log is of another block",
-            tokens,
-            "eth_getTransactionReceipt",
-            |receipt| {
-                receipt["logs"][0]["blockHash"] = receipt["transactionHash"].clone();
-            },
-        ),
-        (
-            "a log is of another transaction",
-            tokens,
-            "eth_getTransactionReceipt",
-            |receipt| {
-                receipt["logs"][0]["transactionHash"] = receipt["blockHash"].clone();
-            },
-        ),
-        (
-            "a transaction is another",
-            tokens,
-            "eth_getTransactionByHash",
-            |tx| {
-                tx["hash"] = tx["blockHash"].clone();
-            },
-        ),
-        (
-            "a log is listed with another transaction",
-            tokens,
-            "eth_getLogs",
-            |logs| {
-                logs[0]["transactionHash"] = logs[1]["transactionHash"].clone();
-            },
-        ),
-        (
-            "a transaction is there twice",
-            debug,
-            "eth_getBlockByHash",
-            |block| {
-                block["transactions"][5]["hash"] = block["transactions"][0]["hash"].clone();
-            },
-        ),
-        ("transactions are hashes", debug, "eth_getBlockByHash", |block| {
-            block["transactions"][0] = block["transactions"][0]["hash"].clone();
-        }),
-        (
-            "traces are in another order",
-            debug,
-            "debug_traceBlockByHash",
-            |traces| {
-                traces.as_array_mut().unwrap().swap(4, 2);
-            },
-        ),
-        (
-            "a frame is of no known kind",
-            debug,
-            "debug_traceBlockByHash",
-            |traces| {
-                traces[6]["result"]["calls"][0]["type"] = json!("MOVE");
-            },
-        ),
-        ("a frame that failed is gone", flat, "trace_block", |traces| {
-            let traces = traces.as_array_mut().unwrap();
-            let failed = traces.iter().position(|trace| {
-                trace["error"].is_string()
-                    && trace["traceAddress"].as_array().is_some_and(|at| !at.is_empty())
-            });
-            traces.remove(failed.unwrap());
-        }),
-    ];
-    for (name, mode, method, edit) in table {
+    for (name, mode, method, edit) in CONTRADICTIONS {
         in_simulation(async {
             let setting = Setting::new(mode, false).await;
             let mut seen = 0;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use creditd::chain::evm::{EvmSource, Inner};
 use creditd::chain::{ChainSource as _, HeaderInfo, Identity, NodeTip, SourceError};
-use creditd::rules::{Amount, HeldHeader, MempoolList, Script};
+use creditd::rules::{Amount, HeldHeader, MempoolList, Script, TaggedBlock};
 
 use super::mode;
 use super::mutate::{Change, mutate};
@@ -42,7 +42,7 @@ async fn ask(source: &EvmSource<Repeater>, world: &World, question: usize) -> Re
 fn check(truth: &Said, now: &Said, changes: &[Change]) -> Option<&'static str> {
     let is_false = match (truth, now) {
         (Said::Tip(truth), Said::Tip(now)) => {
-            let is = |now, truth| now == None || now == truth;
+            let is = |now: Option<TaggedBlock>, truth| now.is_none() || now == truth;
             let tags = is(now.tags.safe, truth.tags.safe) && is(now.tags.finalized, truth.tags.finalized);
             let place = (now.hash, now.height, now.time_secs) == (truth.hash, truth.height, truth.time_secs);
             !(tags && place && (now.is_syncing || now.headers == truth.headers))
