@@ -268,7 +268,8 @@ fn a_word_that_is_changed_while_it_is_worked_off_is_not_lost() {
         rig.write(move |tx| tx.ask_reanchor(key, 0, "first")).await;
         rig.chain.world().hook = Some(Hook {
             during: "hashes",
-            after: 1,
+            // Two pieces of the window are searched first.
+            after: 2,
             run: {
                 let mut beside = rig.command();
                 Box::new(move || {
