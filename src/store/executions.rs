@@ -6,9 +6,10 @@
 use super::advance::Reorg;
 use super::chains::one;
 use super::codec::int;
-use super::deposits::{Cause, Deposit, Place};
+use super::deposits::{Cause, Deposit, HELD_OPERATOR, Place};
 use super::matching::{Context, Matched};
 use super::txs::Made;
+use super::unattributed::HELD_CLOSED_BY_HAND;
 use super::{StoreError, WriteTx};
 use crate::rules::position;
 use crate::rules::state::{Fact, State};
@@ -118,6 +119,18 @@ impl WriteTx<'_> {
              AND NOT EXISTS (SELECT 1 FROM credits WHERE output = ?2) \
              AND NOT EXISTS (SELECT 1 FROM audit WHERE output = ?2 AND action = 'release') LIMIT 1",
             params![tx, output, int(vout)?],
+        )?;
+        Ok(found.is_some())
+    }
+
+    /// Is something else that its transaction paid barred by an operator? A run with another outcome must not
+    /// pass that by.
+    pub(super) fn is_beside_barred(&self, tx: i64, output: i64) -> Result<bool, StoreError> {
+        let found = one::<i64>(
+            self.conn(),
+            "SELECT 1 FROM outputs o JOIN deposits d ON d.output = o.id WHERE o.tx = ?1 AND o.id <> ?2 \
+             AND d.held_reason IN (?3, ?4) LIMIT 1",
+            params![tx, output, HELD_OPERATOR, HELD_CLOSED_BY_HAND],
         )?;
         Ok(found.is_some())
     }

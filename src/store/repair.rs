@@ -4,7 +4,7 @@
 use super::advance::{Reorg, Terms};
 use super::chains::ChainKey;
 use super::codec::{int, uint};
-use super::deposits::{Cause, Deposit, Fork};
+use super::deposits::{Cause, Deposit, Fork, HELD_OPERATOR};
 use super::{ReadTx, StoreError, WriteTx};
 use crate::rules::chain_state::ChainState;
 use crate::rules::state::State;
@@ -85,7 +85,7 @@ impl WriteTx<'_> {
         if deposit.held_reason.is_some() {
             return Ok(false);
         }
-        self.hold_deposit(&mut deposit, "operator", &Cause::operator(reason))?;
+        self.hold_deposit(&mut deposit, HELD_OPERATOR, &Cause::operator(reason))?;
         Ok(true)
     }
 

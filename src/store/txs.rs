@@ -195,7 +195,8 @@ impl WriteTx<'_> {
             output,
             vout,
             new: Some(origin),
-            is_rerun: candidate.sender.is_some() && self.is_rerun(tx, output, vout)?,
+            is_rerun: candidate.sender.is_some()
+                && (self.is_rerun(tx, output, vout)? || (!is_new_tx && self.is_beside_barred(tx, output)?)),
         }))
     }
 

@@ -169,6 +169,25 @@ fn an_execution_is_held_once_an_earlier_one_was_credited() {
     });
 }
 
+/// Held for a reason of the operator's, a payment must not be credited because a reorg gave it another amount
+/// or another place.
+#[test]
+fn what_an_operator_holds_is_held_in_every_run() {
+    in_simulation(async {
+        for rerun in [(7, 45), (8, 50)] {
+            let mut story = Story::new(2).await;
+            assert_eq!(story.state(7, 0), "confirming");
+            let id = story.rig.tables.deposit(&story.tx.log(7, 0)).id;
+            story.rig.write(move |tx| tx.hold(&id, "asked")).await;
+            let other = story.run(rerun.0, rerun.1);
+            let at = story.rig.mine_on(story.below, &[&other]);
+            story.rig.go_to(story.rig.extend_on(at, 8));
+            story.rig.settle().await;
+            assert_eq!(story.live(), 0, "{rerun:?}");
+        }
+    });
+}
+
 #[test]
 fn a_movement_that_vanishes_is_orphaned() {
     in_simulation(async {
