@@ -164,6 +164,42 @@ fn credit_waits_until_a_second_node_has_the_block_too() {
     daemon.assert_sound();
 }
 
+/// Three that have the same blocks, two of which have to say so.
+#[test]
+fn credit_waits_while_too_few_endpoints_answer() {
+    let (node, token) = node_with_token();
+    let mut proxies = [(); 3].map(|()| EvmProxy::in_front_of(&node.url()));
+    let urls = proxies.each_ref().map(EvmProxy::url);
+    let chain = Chain::of(&[("p", &urls[0]), ("q", &urls[1]), ("r", &urls[2])])
+        .with("quorum = 2")
+        .tusd(&token);
+    let daemon = chain.follow(&node);
+    let first = token.transfer(&node, &node.account(1), E1, 5_000_000);
+    mine(&node, &daemon, 6);
+    daemon.wait_deposit(&first, super::log(0), "credited");
+    // One that is gone is not missed, two are.
+    proxies[0].refuse();
+    let second = token.transfer(&node, &node.account(1), E1, 6_000_000);
+    mine(&node, &daemon, 6);
+    daemon.wait_deposit(&second, super::log(0), "credited");
+    proxies[2].refuse();
+    let third = token.transfer(&node, &node.account(1), E1, 7_000_000);
+    mine(&node, &daemon, 8);
+    let looks = proxies[1].count("eth_getBlockByNumber");
+    wait_until("more looks", PATIENCE, || {
+        (proxies[1].count("eth_getBlockByNumber") > looks + 10).then_some(())
+    });
+    assert_eq!(
+        daemon.deposit(&third, super::log(0)).unwrap()["state"],
+        "confirming"
+    );
+    assert_eq!(nets(&daemon), ["5000000", "6000000"]);
+    proxies[2].accept_again();
+    daemon.wait_deposit(&third, super::log(0), "credited");
+    assert_eq!(daemon.credits().len(), 3);
+    daemon.assert_sound();
+}
+
 /// Two nodes on two branches, of which now the one and now the other can be had.
 #[test]
 fn credit_goes_and_comes_with_the_branch_of_the_node_that_can_be_had() {

@@ -2,9 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{COIN, Chain, E1, books, journal, log, mine, nets, node_with_token, wait_books, wait_state};
-use crate::common::anvil::AnvilNode;
-use crate::common::contracts::Token;
+use super::{
+    COIN, Chain, E1, books, journal, log, mine, nets, node_with_token, signed, wait_books, wait_state,
+};
+use crate::common::anvil::{AnvilNode, hex};
+use crate::common::contracts::{Contract, Token};
+use crate::common::daemon::Daemon;
 use crate::common::evm_proxy::EvmProxy;
 use crate::common::evm_proxy::script::Fault;
 
@@ -127,6 +130,50 @@ fn c20_payment_that_fails_after_a_reorg_is_failed() {
 #[test]
 fn c20_credited_payment_that_fails_after_a_reorg_is_reversed_and_failed() {
     fails_after_a_reorg(true);
+}
+
+/// In the other branch a contract that takes no coin is made at the payee's address first.
+fn coin_fails_after_a_reorg(is_credited: bool) {
+    let node = AnvilNode::start(super::CHAIN_ID);
+    let (maker, payer) = (node.account(0), node.account(1));
+    let creation = Contract::named("Reverter").creation(&[]);
+    let before = node.snapshot();
+    let payee = node.deploy(&creation, 0);
+    node.revert(&before);
+    let chain = Chain::at(&node.url()).with("pending_ms = 50").coin("\"traces\"");
+    let mut daemon = Daemon::prepare(&chain.setup());
+    super::watch(&daemon, &payee);
+    daemon.start_again();
+    daemon.wait_height_of("dev", node.height());
+    let nonce = hex(node.next_nonce(&maker).into());
+    let made = json!({ "from": maker, "data": creation, "gas": "0x1e8480", "nonce": nonce });
+    let made = signed(&node, made);
+    let tx = node.invoke(&payer, &payee, "0x", 5_000);
+    let raw = node.raw(&tx);
+    let depth = if is_credited { 6 } else { 2 };
+    mine(&node, &daemon, depth);
+    daemon.wait_deposit(&tx, 0, if is_credited { "credited" } else { "confirming" });
+    node.reorg(depth.into(), &[(made, 0), (raw, 0)]);
+    mine(&node, &daemon, 7);
+    assert_eq!(node.receipt(&tx).unwrap()["status"], "0x0");
+    daemon.wait_deposit(&tx, 0, "failed");
+    assert_eq!(nets(&daemon), Vec::<String>::new());
+    let told = |kind: &str| daemon.events_of(kind).len();
+    let expected = if is_credited { (1, 0) } else { (0, 1) };
+    assert_eq!((told("credit.reversed"), told("deposit.failed")), expected);
+    let entries: &[&str] = if is_credited { &["credit", "reversal"] } else { &[] };
+    assert_eq!(journal(&daemon, &tx, 0), entries);
+    daemon.assert_sound();
+}
+
+#[test]
+fn c20_coin_that_is_refused_after_a_reorg_is_failed() {
+    coin_fails_after_a_reorg(false);
+}
+
+#[test]
+fn c20_credited_coin_that_is_refused_after_a_reorg_is_reversed_and_failed() {
+    coin_fails_after_a_reorg(true);
 }
 
 #[test]
