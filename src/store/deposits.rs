@@ -17,8 +17,6 @@ pub const HELD_INTERNAL: &str = "internal";
 /// The reason of a hold on what a transaction pays in another way than when it was credited, before a reorg
 /// ran it again.
 pub const HELD_REEXECUTED: &str = "reexecuted";
-/// The reason of a hold that an operator set.
-pub const HELD_OPERATOR: &str = "operator";
 /// The reason of a hold on a deposit that met a fact which its state cannot meet.
 pub const HELD_ILLEGAL_MOVE: &str = "illegal_move";
 

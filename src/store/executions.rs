@@ -6,8 +6,9 @@
 use super::advance::Reorg;
 use super::chains::one;
 use super::codec::int;
-use super::deposits::{Cause, Deposit, HELD_OPERATOR, Place};
+use super::deposits::{Cause, Deposit, Place};
 use super::matching::{Context, Matched};
+use super::repair::HELD_OPERATOR;
 use super::txs::Made;
 use super::unattributed::HELD_CLOSED_BY_HAND;
 use super::{StoreError, WriteTx};

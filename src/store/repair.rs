@@ -4,12 +4,15 @@
 use super::advance::{Reorg, Terms};
 use super::chains::ChainKey;
 use super::codec::{int, uint};
-use super::deposits::{Cause, Deposit, Fork, HELD_OPERATOR};
+use super::deposits::{Cause, Deposit, Fork};
 use super::{ReadTx, StoreError, WriteTx};
 use crate::rules::chain_state::ChainState;
 use crate::rules::state::State;
 use crate::rules::{BlockHash, HeldHeader};
 use rusqlite::params;
+
+/// The reason of a hold that an operator set.
+pub(super) const HELD_OPERATOR: &str = "operator";
 
 /// A re-anchoring that an operator has asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,6 +31,12 @@ fn block(rig: &Rig, height: usize) -> Arc<Block> {
     rig.best_chain()[height].clone()
 }
 
+/// Every block is safe, and final three blocks later.
+const NEAR: Finality = Finality::Below {
+    safe: 0,
+    finalized: 3,
+};
+
 /// What happens in the world, chapter by chapter. Everything in it is the same each time it is told.
 async fn tell(rig: &mut Rig, told: &mut Told, chapter: usize) {
     let (to, other) = (account(1), account(3));
@@ -39,10 +45,7 @@ async fn tell(rig: &mut Rig, told: &mut Told, chapter: usize) {
             rig.watch(1).await;
             rig.add(AddressKind::Own, 2, "shop", "ignore").await;
             rig.add(AddressKind::Watch, 3, "bank", "hold").await;
-            rig.finality(Finality::Below {
-                safe: 0,
-                finalized: 3,
-            });
+            rig.finality(NEAR);
             rig.extend(3);
         }
         1 => {

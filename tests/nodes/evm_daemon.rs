@@ -61,12 +61,8 @@ fn c18_coin_inner_coin_and_tokens_of_any_decimals_are_credited_once() {
     let tokens: Vec<(Token, &str, u8, u128)> = decimals
         .iter()
         .map(|(symbol, decimals, amount)| {
-            (
-                Token::deploy(&node, symbol, *decimals),
-                *symbol,
-                *decimals,
-                *amount,
-            )
+            let token = Token::deploy(&node, symbol, *decimals);
+            (token, *symbol, *decimals, *amount)
         })
         .collect();
     for (token, ..) in &tokens {

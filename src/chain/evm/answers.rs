@@ -112,8 +112,8 @@ impl ReceiptFields {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LogFields {
-    /// Its number in the block, which names nothing: it changes when a transaction is mined again, and clients
-    /// count it differently.
+    /// Its number in the block, which names nothing: it changes when a transaction is mined again, and
+    /// clients count it differently.
     pub log_index: Field<u64>,
     /// The contract that wrote it.
     pub address: Field<Account>,
