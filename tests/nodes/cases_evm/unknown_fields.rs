@@ -214,6 +214,10 @@ impl Block {
                 assert_eq!(daemon.events_of("chain.halted").len(), 1);
                 proxy.lift_all();
                 wait_books(&daemon, &ALL);
+                // Told after the round that brought the books.
+                wait_until("the chain to be told of as resumed", PATIENCE, || {
+                    (!daemon.events_of("chain.resumed").is_empty()).then_some(())
+                });
                 assert_eq!(daemon.events_of("chain.resumed").len(), 1);
             }
             Outcome::Held => {
