@@ -211,7 +211,8 @@ fn settings() -> Settings {
             reorg_window: 144,
             evict_after_ms: 600_000,
         },
-        poll: Duration::from_secs(1),
+        // The step that reaches the tip ends with a look's wait, which is no part of catching up.
+        poll: Duration::from_millis(1),
         mempool: Duration::from_secs(2),
         tip_age_max: None,
         fork_patience: None,

@@ -307,7 +307,8 @@ fn settings(token: &Token, first: u64) -> Settings {
         },
         chain,
         start: Start::Height(first),
-        poll: Duration::from_secs(1),
+        // The step that reaches the tip ends with a look's wait, which is no part of catching up.
+        poll: Duration::from_millis(1),
         mempool: Duration::from_secs(60),
         tip_age_max: None,
         fork_patience: None,
