@@ -286,13 +286,8 @@ async fn scan<S: ChainSource>(
 }
 
 fn place(parent: &HeldHeader, block: &ScannedBlock) -> Result<HeldHeader, Trouble> {
-    let chainwork = parent.chainwork.checked_add(block.header.work);
-    let chainwork = chainwork.ok_or_else(|| StoreError::Contradiction("chainwork passes 2^256".into()))?;
-    Ok(HeldHeader {
-        height: parent.height + 1,
-        header: block.header,
-        chainwork,
-    })
+    let held = parent.child(block.header);
+    Ok(held.ok_or_else(|| StoreError::Contradiction("chainwork passes 2^256".into()))?)
 }
 
 async fn commit(store: Store, step: Advance, terms: Arc<Terms>) -> Result<Advanced, StoreError> {

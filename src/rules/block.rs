@@ -36,6 +36,18 @@ pub struct HeldHeader {
     pub chainwork: Work,
 }
 
+impl HeldHeader {
+    /// The place of a header on this one; `None` past the most work that can be counted. Whether it belongs
+    /// there is its parent's hash to say.
+    pub fn child(&self, header: Header) -> Option<HeldHeader> {
+        Some(HeldHeader {
+            height: self.height.checked_add(1)?,
+            header,
+            chainwork: self.chainwork.checked_add(header.work)?,
+        })
+    }
+}
+
 /// A block after filtering: its header, and of its transactions only those that touch something of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScannedBlock {

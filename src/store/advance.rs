@@ -429,11 +429,6 @@ fn extend(tip: &HeldHeader, block: &ScannedBlock) -> Result<HeldHeader, StoreErr
             block.header.hash, block.header.parent, tip.header.hash
         )));
     }
-    let chainwork = tip.chainwork.checked_add(block.header.work);
-    let chainwork = chainwork.ok_or_else(|| StoreError::Contradiction("chainwork passes 2^256".into()))?;
-    Ok(HeldHeader {
-        height: tip.height + 1,
-        header: block.header,
-        chainwork,
-    })
+    tip.child(block.header)
+        .ok_or_else(|| StoreError::Contradiction("chainwork passes 2^256".into()))
 }

@@ -7,7 +7,7 @@ use super::{ReadTx, StoreError, staged};
 use crate::index;
 use crate::rules::block::tx_mark;
 use crate::rules::{ListVersion, Outpoint};
-use rusqlite::params;
+use rusqlite::{Rows, params};
 
 impl ReadTx<'_> {
     /// The short hashes of the scripts of rules that are newer than `since`, and the version that they stand
@@ -54,13 +54,7 @@ impl ReadTx<'_> {
             "SELECT i.prev_txid, i.prev_vout FROM txs t JOIN inputs i ON i.tx = t.id WHERE t.chain = ?1 \
              AND NOT EXISTS (SELECT 1 FROM inclusions n WHERE n.tx = t.id AND n.height < ?2)",
         )?;
-        let mut rows = statement.query(params![chain.0, from])?;
-        while let Some(row) = rows.next()? {
-            outpoints.push(Outpoint {
-                txid: row.get(0)?,
-                vout: uint(row.get(1)?)?,
-            });
-        }
+        push_outpoints(statement.query(params![chain.0, from])?, &mut outpoints)?;
         let mut statement = self.conn().prepare_cached(
             "SELECT b.candidates FROM rescan_blocks b JOIN rescans r ON r.id = b.rescan WHERE r.chain = ?1 \
              AND b.candidates <> '[]'",
@@ -98,13 +92,17 @@ impl ReadTx<'_> {
             "SELECT t.txid, o.vout FROM outputs o JOIN txs t ON t.id = o.tx \
              WHERE t.chain = ?1 AND (o.spent_height IS NULL OR o.spent_height >= ?2)",
         )?;
-        let mut rows = statement.query(params![chain.0, from])?;
-        while let Some(row) = rows.next()? {
-            outpoints.push(Outpoint {
-                txid: row.get(0)?,
-                vout: uint(row.get(1)?)?,
-            });
-        }
-        Ok(())
+        push_outpoints(statement.query(params![chain.0, from])?, outpoints)
     }
+}
+
+/// Outpoints of rows of (txid, vout).
+fn push_outpoints(mut rows: Rows<'_>, into: &mut Vec<Outpoint>) -> Result<(), StoreError> {
+    while let Some(row) = rows.next()? {
+        into.push(Outpoint {
+            txid: row.get(0)?,
+            vout: uint(row.get(1)?)?,
+        });
+    }
+    Ok(())
 }

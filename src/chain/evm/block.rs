@@ -214,8 +214,7 @@ impl<D: Dial> EvmSource<D> {
         doing: &str,
         txids: &[Txid],
     ) -> Result<Vec<Option<ReceiptFields>>, SourceError> {
-        let ask = |txid: &Txid| Question::new("eth_getTransactionReceipt", json!([format!("0x{txid}")]));
-        let questions: Vec<Question> = txids.iter().map(ask).collect();
+        let questions: Vec<Question> = txids.iter().map(receipt_question).collect();
         let answers = self.ask(doing, &questions).await?;
         answers
             .into_iter()
@@ -272,6 +271,11 @@ pub(super) fn check_header(fields: &BlockFields, hash: BlockHash) -> Result<(), 
         true => Ok(()),
         false => Err(odd_answer(doing(), "it is another block")),
     }
+}
+
+/// What became of a transaction?
+pub(super) fn receipt_question(txid: &Txid) -> Question {
+    Question::new("eth_getTransactionReceipt", json!([format!("0x{txid}")]))
 }
 
 /// A number as nodes read it.

@@ -3,7 +3,7 @@
 //! from its own receipt.
 
 use super::answers::{BlockFields, Listed, LogFields, ReceiptFields, TxFields};
-use super::block::{RawBlock, decode};
+use super::block::{RawBlock, decode, receipt_question};
 use super::config::Inner;
 use super::fields::{Account, Field};
 use super::transfer::{self, Logged, SYSTEM, Transfer};
@@ -147,10 +147,10 @@ impl<D: Dial> EvmSource<D> {
             .filter(|txid| !receipts.contains_key(txid))
             .copied()
             .collect();
-        let one =
-            |method: &'static str| move |txid: &Txid| Question::new(method, json!([format!("0x{txid}")]));
-        let mut questions: Vec<Question> = unknown_txs.iter().map(one("eth_getTransactionByHash")).collect();
-        questions.extend(unknown.iter().map(one("eth_getTransactionReceipt")));
+        let tx_question =
+            |txid: &Txid| Question::new("eth_getTransactionByHash", json!([format!("0x{txid}")]));
+        let mut questions: Vec<Question> = unknown_txs.iter().map(tx_question).collect();
+        questions.extend(unknown.iter().map(receipt_question));
         let mut answers = self.ask(&doing, &questions).await?.into_iter();
         let mut is_forgotten = false;
         for txid in unknown_txs {

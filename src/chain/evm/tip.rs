@@ -1,7 +1,8 @@
 //! Where the nodes stand, and which blocks they have at a height.
 
 use super::answers::BlockFields;
-use super::block::{check_header, decode, decode_known, is_no_method, quantity, says_unknown};
+use super::block::{check_header, decode, decode_known, is_no_method, says_unknown};
+use super::endpoints::block_at;
 use super::{EvmSource, locked, odd_answer};
 use crate::chain::rpc::{Answer, Question};
 use crate::chain::{HeaderInfo, NodeTip, SourceError};
@@ -101,7 +102,7 @@ impl<D: Dial> EvmSource<D> {
         check_header(&fields, hash)?;
         let held = held(&fields, &doing)?;
         // Many nodes show by hash what is on no chain of theirs any more.
-        let there = self.ask(&doing, &[at_height(held.height)]).await?.pop();
+        let there = self.ask(&doing, &[block_at(held.height)]).await?.pop();
         let there: Option<BlockFields> = decode(there, &doing)?;
         let is_active = there.is_some_and(|fields| fields.hash.get() == Some(&hash));
         Ok(Some(HeaderInfo { held, is_active }))
@@ -114,7 +115,7 @@ impl<D: Dial> EvmSource<D> {
     ) -> Result<Vec<HeldHeader>, SourceError> {
         let head = locked(&self.tip).as_ref().map_or(height, |seen| seen.tip.height);
         let there = usize::try_from((head + 1).saturating_sub(height)).unwrap_or(usize::MAX);
-        let questions: Vec<Question> = (height..).take(count.min(there)).map(at_height).collect();
+        let questions: Vec<Question> = (height..).take(count.min(there)).map(block_at).collect();
         let doing = format!("ask for the blocks from height {height} on");
         let answers = self.ask(&doing, &questions).await?;
         let mut headers = Vec::with_capacity(answers.len());
@@ -143,10 +144,6 @@ impl<D: Dial> EvmSource<D> {
 
 fn block_question(tag: &str) -> Question {
     Question::new("eth_getBlockByNumber", json!([tag, false]))
-}
-
-fn at_height(height: u64) -> Question {
-    block_question(&quantity(height))
 }
 
 /// A header at its height. Each block counts as one unit of work: of two branches the higher one is better.

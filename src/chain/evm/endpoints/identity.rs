@@ -125,7 +125,7 @@ impl<D: Dial> Endpoints<D> {
 }
 
 /// A block by its height, without its transactions.
-pub(super) fn block_at(height: u64) -> Question {
+pub(in crate::chain::evm) fn block_at(height: u64) -> Question {
     Question::new("eth_getBlockByNumber", json!([format!("{height:#x}"), false]))
 }
 

@@ -11,6 +11,8 @@ pub use agree::Agreement;
 pub use choose::{Look, STEADY, choose};
 pub use standing::{SeenTip, Standing};
 
+pub(super) use identity::block_at;
+
 use crate::chain::rpc::{Answer, Auth, Limits, Place, Question, RpcClient, RpcError};
 use crate::chain::{Identity, SourceError};
 use crate::clock::Clock;
