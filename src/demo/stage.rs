@@ -279,7 +279,7 @@ impl Stage {
     /// Reads from creditd's database.
     pub(super) fn read<T>(
         &self,
-        look: impl FnOnce(&ReadTx<'_>) -> Result<T, StoreError>,
+        look: impl FnMut(&ReadTx<'_>) -> Result<T, StoreError>,
     ) -> Result<T, DemoError> {
         match &self.database {
             Some(database) => Ok(database.read(look)?),

@@ -13,8 +13,11 @@ use super::lock::{Lock, beside};
 use super::transact::{
     Committed, Work, Writer, diagnose, is_out_of_space, retry_busy, roll_back, write_one, write_together,
 };
-use super::{ReadTx, StoreError, WriteTx};
+use super::{OpenMode, ReadTx, StoreError, WriteTx};
 use crate::telemetry::error_line;
+
+/// A read that a starting daemon made void is made again so often; one is enough for a daemon that stays.
+pub(super) const READ_TRIES: u32 = 3;
 
 /// An open database file.
 #[derive(Debug)]
@@ -161,21 +164,47 @@ impl Database {
         self.high_water_trouble.is_some()
     }
 
-    /// Runs `work` on one consistent state of the database.
+    /// Runs `work` on one consistent state of the database. `work` is run again if what it saw may have been
+    /// written while it looked.
     ///
     /// # Errors
     /// What `work` returns, or why the file cannot be read.
-    pub fn read<T>(&self, work: impl FnOnce(&ReadTx<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        self.fault.check()?;
-        let outcome = self.read_once(work).map_err(|error| diagnose(&self.conn, error));
-        if let Role::ReaderAtRest(at_rest) = &self.role {
-            // Without locks a writer may have changed pages under us, and whatever we saw is void.
-            at_rest.check(&self.path)?;
+    pub fn read<T>(
+        &self,
+        mut work: impl FnMut(&ReadTx<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        if let Some(outcome) = self.try_read(&mut work) {
+            return outcome;
         }
-        self.fault.note(outcome)
+        // The pages that this handle holds are of before.
+        for _ in 0..READ_TRIES {
+            let anew = Database::open(&self.path, OpenMode::ReadOnly)?;
+            if let Some(outcome) = anew.try_read(&mut work) {
+                return outcome;
+            }
+        }
+        Err(never_at_rest())
     }
 
-    fn read_once<T>(&self, work: impl FnOnce(&ReadTx<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    /// `None`: without locks a writer may have changed pages under us, and whatever was seen is void.
+    fn try_read<T>(
+        &self,
+        work: impl FnMut(&ReadTx<'_>) -> Result<T, StoreError>,
+    ) -> Option<Result<T, StoreError>> {
+        if let Err(fault) = self.fault.check() {
+            return Some(Err(fault));
+        }
+        let outcome = self.read_once(work).map_err(|error| diagnose(&self.conn, error));
+        match &self.role {
+            Role::ReaderAtRest(at_rest) if !at_rest.is_still_so(&self.path) => None,
+            _ => Some(self.fault.note(outcome)),
+        }
+    }
+
+    fn read_once<T>(
+        &self,
+        mut work: impl FnMut(&ReadTx<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         retry_busy(|| {
             roll_back(&self.conn)?;
             self.conn.execute_batch("BEGIN DEFERRED")?;
@@ -236,6 +265,14 @@ impl Drop for Database {
     }
 }
 
+/// What to say after [`READ_TRIES`].
+pub(super) fn never_at_rest() -> StoreError {
+    StoreError::Refused(
+        "the database is opened and closed again and again while it is being read: run the command again"
+            .to_owned(),
+    )
+}
+
 /// Raised by a restore; see the high-water file.
 pub(super) fn generation(conn: &Connection) -> Result<i64, StoreError> {
     let mut generation = conn.prepare_cached("SELECT generation FROM meta WHERE id = 1")?;
@@ -263,13 +300,8 @@ impl AtRest {
         }))
     }
 
-    fn check(&self, path: &Path) -> Result<(), StoreError> {
-        if AtRest::look(path)?.as_ref() == Some(self) {
-            return Ok(());
-        }
-        Err(StoreError::Refused(
-            "the database was opened by somebody who writes while it was being read: run the command again"
-                .to_owned(),
-        ))
+    /// Whether nobody can have written to the file since it was looked at. Not if that cannot be told.
+    pub(super) fn is_still_so(&self, path: &Path) -> bool {
+        AtRest::look(path).is_ok_and(|now| now.as_ref() == Some(self))
     }
 }

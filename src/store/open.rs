@@ -10,7 +10,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::StoreError;
-use super::database::{AtRest, Database, Role};
+use super::database::{AtRest, Database, READ_TRIES, Role, never_at_rest};
 use super::fault::FaultCell;
 use super::highwater;
 use super::lock::{self, Lock, Runner, beside};
@@ -177,21 +177,24 @@ fn open_command(path: &Path) -> Result<Database, StoreError> {
 }
 
 fn open_reader(path: &Path) -> Result<Database, StoreError> {
-    refuse_foreign_log_at_rest(path)?;
-    // Without a log and without a daemon nobody is writing, and SQLite need not create files to read.
-    let at_rest = AtRest::look(path)?;
-    let (conn, role) = match at_rest {
-        Some(at_rest) => {
-            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-            let conn = connect(path, flags)?;
-            check_current(&conn, path)?;
-            (conn, Role::ReaderAtRest(at_rest))
-        }
-        None => {
+    for _ in 0..READ_TRIES {
+        refuse_foreign_log_at_rest(path)?;
+        // Without a log and without a daemon nobody is writing, and SQLite need not create files to read.
+        let Some(at_rest) = AtRest::look(path)? else {
             let conn = connect_existing(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-            (conn, Role::Reader)
+            return reader(path, conn, Role::Reader);
+        };
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+        let opened = connect(path, flags).and_then(|conn| check_current(&conn, path).map(|()| conn));
+        // A daemon that started meanwhile may have written what was just looked at.
+        if at_rest.is_still_so(path) {
+            return reader(path, opened?, Role::ReaderAtRest(at_rest));
         }
-    };
+    }
+    Err(never_at_rest())
+}
+
+fn reader(path: &Path, conn: Connection, role: Role) -> Result<Database, StoreError> {
     conn.pragma_update(None, "query_only", true)?;
     Ok(quiet(path, conn, role))
 }

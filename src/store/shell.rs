@@ -177,7 +177,7 @@ impl Store {
     /// What `work` returns, or why the file cannot be read.
     pub async fn read<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&ReadTx<'_>) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnMut(&ReadTx<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         match &self.shell {
             Shell::Threaded { reads, .. } => {

@@ -133,7 +133,7 @@ impl Rig {
         self.store().write(work).await.unwrap()
     }
 
-    pub fn read<T>(&self, work: impl FnOnce(&ReadTx<'_>) -> Result<T, StoreError>) -> T {
+    pub fn read<T>(&self, work: impl FnMut(&ReadTx<'_>) -> Result<T, StoreError>) -> T {
         self.reader.read(work).unwrap()
     }
 

@@ -230,7 +230,7 @@ pub fn assert_sound(daemon: &Daemon) {
 
 /// Reads the database beside the daemon, as the commands do.
 #[track_caller]
-pub fn read<T>(daemon: &Daemon, look: impl FnOnce(&ReadTx<'_>) -> Result<T, StoreError>) -> T {
+pub fn read<T>(daemon: &Daemon, look: impl FnMut(&ReadTx<'_>) -> Result<T, StoreError>) -> T {
     let database = Database::open(&daemon.database(), OpenMode::ReadOnly).unwrap();
     database.read(look).unwrap()
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::{Scratch, note, notes};
 use crate::clock::Clock;
-use crate::store::{Database, Existing, Finding, OpenMode, Store, StoreError};
+use crate::store::{Database, Existing, Finding, OpenMode, ReadTx, Store, StoreError};
 
 const MODES: [OpenMode; 3] = [OpenMode::Daemon, OpenMode::Write, OpenMode::ReadOnly];
 
@@ -134,16 +134,54 @@ fn a_cleanly_stopped_file_is_read_without_writing_anything_beside_it() {
 }
 
 #[test]
-fn a_read_without_locks_is_void_if_somebody_began_to_write() {
+fn a_read_that_a_starting_daemon_made_void_is_made_again() {
     let (scratch, database) = Scratch::new();
     database.close().unwrap();
     let reader = open(&scratch.path, OpenMode::ReadOnly).unwrap();
     assert_eq!(notes(&reader), Vec::<i64>::new());
-    let mut daemon = scratch.open();
-    daemon.write(1, |tx| note(tx, 1)).unwrap();
-    assert!(matches!(reader.read(|_| Ok(())), Err(StoreError::Refused(_))));
+    let mut daemon = None;
+    let seen = reader.read(|tx| {
+        let found = count_notes(tx)?;
+        daemon.get_or_insert_with(|| {
+            let mut daemon = scratch.open();
+            daemon.write(1, |tx| note(tx, 1)).unwrap();
+            daemon
+        });
+        Ok(found)
+    });
+    assert_eq!(seen.unwrap(), 1);
+    let mut daemon = daemon.unwrap();
+    // This handle knows the file as it was, and never answers with that.
+    daemon.write(2, |tx| note(tx, 2)).unwrap();
+    assert_eq!(notes(&reader), [1, 2]);
     daemon.close().unwrap();
-    assert!(matches!(reader.read(|_| Ok(())), Err(StoreError::Refused(_))));
+    assert_eq!(notes(&reader), [1, 2]);
+}
+
+#[test]
+fn a_read_that_is_made_void_at_each_try_is_refused() {
+    let (scratch, database) = Scratch::new();
+    database.close().unwrap();
+    let reader = open(&scratch.path, OpenMode::ReadOnly).unwrap();
+    let mut tries = 0;
+    let error = reader
+        .read(|tx| {
+            tries += 1;
+            let mut daemon = scratch.open();
+            daemon.write(tries, |tx| note(tx, tries)).unwrap();
+            daemon.close().unwrap();
+            count_notes(tx)
+        })
+        .unwrap_err();
+    assert!(matches!(error, StoreError::Refused(_)), "{error:?}");
+    assert!(error.to_string().contains("run the command again"), "{error}");
+    assert_eq!(tries, 4);
+}
+
+fn count_notes(tx: &ReadTx<'_>) -> Result<i64, StoreError> {
+    Ok(tx
+        .conn()
+        .query_row("SELECT count(*) FROM notes", [], |row| row.get(0))?)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -87,7 +87,7 @@ impl Till {
 
     pub fn read<T>(
         &self,
-        read: impl FnOnce(&creditd::store::ReadTx<'_>, ChainKey) -> Result<T, StoreError>,
+        mut read: impl FnMut(&creditd::store::ReadTx<'_>, ChainKey) -> Result<T, StoreError>,
     ) -> T {
         let database = Database::open(&self.path, OpenMode::ReadOnly).unwrap();
         let key = |tx: &creditd::store::ReadTx<'_>| tx.chain(&Bank::id()).map(|row| row.unwrap().key);

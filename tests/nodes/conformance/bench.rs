@@ -145,7 +145,7 @@ impl<S: Stage> Bench<S> {
 
     // ---- what the database says ----
 
-    pub fn read<T>(&self, work: impl FnOnce(&ReadTx<'_>) -> Result<T, StoreError>) -> T {
+    pub fn read<T>(&self, work: impl FnMut(&ReadTx<'_>) -> Result<T, StoreError>) -> T {
         self.reader.read(work).unwrap()
     }
 
