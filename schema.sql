@@ -554,6 +554,39 @@ CREATE TABLE attempts (
     PRIMARY KEY (delivery, number)
 ) STRICT, WITHOUT ROWID;
 
+-- Background work, for whoever runs it and for people. What runs by the clock is leased here; what has leases
+-- or a place in line of its own (deliveries, mempool lists, rescans, sweeps) only leaves its last run.
+CREATE TABLE jobs (
+    name        TEXT NOT NULL,
+    -- 0 = of no chain
+    chain       INTEGER NOT NULL DEFAULT 0,
+    -- how often it runs; NULL = as its work comes
+    every_ms    INTEGER CHECK (every_ms > 0),
+    -- the next run; after a failure it comes sooner
+    next_at     INTEGER,
+    -- raised by each lease: a run that was overtaken settles nothing
+    lease       INTEGER NOT NULL DEFAULT 0,
+    -- who has it: the epoch of that daemon, for no lease outlives its daemon; NULL = nobody
+    lease_epoch INTEGER,
+    lease_until INTEGER,
+    -- the run that ended last, well or not
+    started_at  INTEGER,
+    ended_at    INTEGER,
+    took_ms     INTEGER,
+    -- why that one failed; empty = it went well
+    error       TEXT NOT NULL DEFAULT '',
+    -- the run that went well last, and what it did, in words
+    done_at     INTEGER,
+    done        TEXT NOT NULL DEFAULT '',
+    -- since the job is known
+    runs        INTEGER NOT NULL DEFAULT 0,
+    -- in a row, up to now
+    failures    INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (name, chain),
+    CHECK ((lease_epoch IS NULL) = (lease_until IS NULL)),
+    CHECK ((every_ms IS NULL) = (next_at IS NULL))
+) STRICT, WITHOUT ROWID;
+
 -- Counts for the metrics, kept by the triggers below (and for 'reorgs' by the step that disconnects), so that
 -- a scrape reads a few rows instead of whole tables. No decision is taken by them, and one that drifted must
 -- stop no payment: there is no CHECK, and no count leaves the range of an integer.

@@ -5,6 +5,7 @@ mod chains;
 mod evm;
 mod manager;
 mod signals;
+mod work;
 
 pub use chains::{new_chain, terms};
 
@@ -85,6 +86,9 @@ pub enum DaemonError {
     /// The deliverer met a database that cannot be used.
     #[error("deliver callbacks")]
     Deliver(#[source] StoreError),
+    /// The runner of jobs met a database that cannot be used.
+    #[error("run the jobs")]
+    Jobs(#[source] StoreError),
     /// The database cannot be used any more: the service manager starts us anew.
     #[error("use the database any longer")]
     Fault(#[source] StoreError),
@@ -265,8 +269,9 @@ async fn run_parts(
             ..follow(chain, (source, pulse), clock, store, &mut parts)
         });
     }
-    // Nobody is told of a stop but the sender of callbacks; everything else can be dropped anywhere.
+    // The sender of callbacks and the runner of jobs are told of a stop; all else can be dropped anywhere.
     let (stop, told_to_stop) = watch::channel(false);
+    let working = work::start(Vec::new(), (store, clock), told_to_stop.clone(), &mut parts);
     let delivering = deliver(
         config,
         prepared.callbacks,
@@ -286,6 +291,7 @@ async fn run_parts(
     let of = |followed: &Followed| (format!("follower of {}", followed.alias), followed.pulse.clone());
     let mut vital: Vec<_> = followed.iter().map(of).collect();
     vital.push(("sender of callbacks".to_owned(), delivering));
+    vital.push(("runner of jobs".to_owned(), working));
     let ended = tokio::select! { biased;
         () = signals.stop() => Ok(()),
         fault = store.failed() => Err(DaemonError::Fault(fault.error())),
@@ -299,7 +305,7 @@ async fn run_parts(
     manager.stopping();
     let stopping = async {
         stop.send_replace(true);
-        // It lets go of its end once it has settled what it could.
+        // They let go of their ends once they have settled what they could.
         stop.closed().await;
         parts.shutdown().await;
     };

@@ -19,6 +19,7 @@ pub mod webhook;
 pub mod chain;
 pub mod deliver;
 pub mod follow;
+pub mod jobs;
 pub mod store;
 
 pub mod sandbox;

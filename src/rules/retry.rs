@@ -36,6 +36,14 @@ pub fn after_failure(attempts: u32, asked_secs: Option<u64>, seed: u64) -> Retry
     Retry::AfterMs(ladder_ms.max(asked_ms))
 }
 
+/// After how long a job is run again whose last `failures` runs failed: a second, doubled each time up to the
+/// time between two ordinary runs.
+pub fn job_pause_ms(failures: u32, every_ms: i64) -> i64 {
+    1_000_i64
+        .checked_shl(failures.saturating_sub(1).min(30))
+        .map_or(every_ms, |pause_ms| pause_ms.min(every_ms))
+}
+
 /// Plus or minus 20 %, spread by a multiplicative hash.
 fn jittered(span_ms: u64, seed: u64) -> u64 {
     let spread = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;

@@ -66,6 +66,7 @@ mod evm_tags;
 mod evm_transfers;
 mod full_disk;
 mod harness;
+mod jobs;
 mod lists;
 mod long_rescans;
 mod mail;

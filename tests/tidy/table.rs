@@ -14,9 +14,8 @@ pub const LEAVES: &[&str] = &[
 
 /// Module, what it may use of ours, and whether it may use the leaves.
 ///
-/// `api` (HTTP for merchants), `jobs` (work by the clock) and `audit` (the operator's own check of the books)
-/// are not written yet: their rows say what they will be allowed, so that whoever begins one need not loosen
-/// the table for it.
+/// `api` (HTTP for merchants) and `audit` (the operator's own check of the books) are not written yet: their
+/// rows say what they will be allowed, so that whoever begins one need not loosen the table for it.
 const MODULES: &[(&str, &[&str], bool)] = &[
     ("rules", &[], false),
     ("chain", &["rules"], true),
