@@ -1,8 +1,15 @@
 //! Signs and verifies callbacks by Standard Webhooks 1.0.0 (<https://www.standardwebhooks.com>), so that a
-//! merchant checks them with the official packages. Knows nothing of HTTP, endpoints or where keys are kept;
-//! start at [`sign`].
+//! merchant checks them with the official packages; and verifies what others send to us. Knows nothing of
+//! HTTP, endpoints or where keys are kept; start at [`sign`], and for what comes in at [`Verifier`].
 
+mod hmac;
+mod incoming;
 mod key;
+mod presets;
+
+pub use hmac::{Digest, Encoding, HmacSettings, HmacVerifier, SettingsError, Signed, TimeField};
+pub use incoming::{Identity, Incoming, Pointer, PointerError, Refused, Verified, Verifier};
+pub use presets::Preset;
 
 pub use key::{Key, KeyError, Scheme, VerifyKey, fresh_key};
 

@@ -108,3 +108,5 @@ mod telemetry;
 mod two_chains;
 mod unit;
 mod webhook;
+mod webhook_forged;
+mod webhook_incoming;
