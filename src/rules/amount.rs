@@ -107,6 +107,16 @@ impl Amount {
         self.0.checked_sub(other.0).map(Amount)
     }
 
+    /// So many hundredths of a percent of it, rounded down.
+    #[must_use]
+    pub fn hundredths_of_percent(self, hundredths: u16) -> Amount {
+        let (whole, rest) = self.0.div_rem(U256::from(10_000));
+        let share = U256::from(hundredths);
+        // The rest is below 10,000; the whole, times less than that, is below what it was taken from.
+        let whole = whole.saturating_mul(share);
+        Amount(whole.saturating_add(rest * share / U256::from(10_000)))
+    }
+
     /// True for no base unit at all.
     pub fn is_zero(&self) -> bool {
         self.0.is_zero()

@@ -216,6 +216,16 @@ pub fn unattributed_id(chain: &ChainId, script: &Script, to: &BlockHash) -> Stri
     derive("un_", &parts)
 }
 
+/// The id of an invoice: of the address that it alone has.
+pub fn invoice_id(chain: &ChainId, script: &Script) -> String {
+    derive("inv_", &[b"invoice", chain.as_str().as_bytes(), &script.0])
+}
+
+/// The id of an endpoint that is told of one invoice alone.
+pub fn invoice_endpoint_id(invoice: &str, url: &str) -> String {
+    derive("ep_", &[b"invoice endpoint", invoice.as_bytes(), url.as_bytes()])
+}
+
 /// The id of an endpoint: of its owner (`None` = operators) and its URL.
 pub fn endpoint_id(merchant: Option<&str>, url: &str) -> String {
     let owner = merchant.map_or(String::new(), |slug| format!("merchant {slug}"));

@@ -8,6 +8,7 @@ pub mod chain_state;
 pub mod fork;
 pub mod ids;
 pub mod invariants;
+pub mod invoice;
 pub mod policy;
 pub mod position;
 pub mod retry;

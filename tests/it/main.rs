@@ -67,6 +67,7 @@ mod evm_transfers;
 mod full_disk;
 mod harness;
 mod jobs;
+mod invoice_rules;
 mod lists;
 mod long_rescans;
 mod mail;
