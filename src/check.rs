@@ -8,7 +8,7 @@ pub mod running;
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::clock::Clock;
-use crate::config::{BitcoinChain, Config, RpcAuth, SecretError, Start, read_secret_text};
+use crate::config::{BackupConfig, BitcoinChain, Config, RpcAuth, SecretError, Start, read_secret_text};
 use crate::egress::{GuardedDial, HttpDial, SystemResolver};
 use crate::rules::{ChainId, HeldHeader};
 use crate::store::{ChainRow, Database, OpenMode, StoreError};
@@ -32,8 +32,8 @@ pub enum Verdict {
 /// One line of the check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// What was looked at: `database`, `daemon`, `callbacks`, `ops`, `config`, `node`, `network`, `rest`,
-    /// `sync`, `start`, `pruning`, `clock`; of EVM chains also `tags`, `blocks`, `logs`, `receipts`,
+    /// What was looked at: `database`, `daemon`, `callbacks`, `ops`, `backup`, `config`, `node`, `network`,
+    /// `rest`, `sync`, `start`, `pruning`, `clock`; of EVM chains also `tags`, `blocks`, `logs`, `receipts`,
     /// `traces`, `eip7708`, `pending`, `token`, `balance`, `coin`, `limit`, `quorum`, `inner`.
     pub name: &'static str,
     /// The endpoint's name, where the line is about one of several.
@@ -68,6 +68,7 @@ pub fn check(config: &Config) -> std::io::Result<Vec<Line>> {
         callbacks_line(config),
         running::ops_line(config.ops.listen, &running),
     ];
+    lines.extend(config.backup.as_ref().map(backup_line));
     for chain in &config.bitcoin {
         let cursor = known_chain(&config.database, &chain.chain).and_then(|known| known.cursor);
         lines.extend(runtime.block_on(chain_lines(chain, cursor.as_ref(), clock)));
@@ -155,6 +156,20 @@ fn try_folder(path: &Path) -> std::io::Result<()> {
     let written = file.write_all(&[0; 4096]).and_then(|()| file.sync_all());
     std::fs::remove_file(&probe)?;
     written
+}
+
+/// Whether the daemon could write its copies there.
+fn backup_line(backup: &BackupConfig) -> Line {
+    let place = backup.folder.display();
+    match try_folder(&backup.folder.join("creditd")) {
+        Ok(()) => line("backup", Verdict::Good, format!("{place} can be written"), ""),
+        Err(error) => line(
+            "backup",
+            Verdict::Bad,
+            format!("{place}: {error}"),
+            "make the folder and give it to the account that the daemon runs as, or name another in [backup]",
+        ),
+    }
 }
 
 /// The text of [`StoreError::Refused`] in two: why, and what would do instead.

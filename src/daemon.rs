@@ -251,27 +251,16 @@ async fn run_parts(
             set.map_err(DaemonError::Database)?;
         }
     }
-    let mut followed = Vec::new();
-    for (chain, node) in config.bitcoin.iter().zip(prepared.bitcoin) {
-        let pulse = Pulse::default();
-        let dial = PulsingDial::new(HttpDial::new(), pulse.clone(), clock);
-        let source = Arc::new(BitcoinSource::new(node, dial, clock));
-        let chain = ChainConfig::Bitcoin(chain);
-        followed.push(follow(chain, (source, pulse), clock, store, &mut parts));
-    }
-    for (chain, nodes) in config.evm.iter().zip(prepared.evm) {
-        let (source, pulse) = nodes.source(chain, store, clock).await?;
-        let nodes = evm::look(&source, clock);
-        let chain = ChainConfig::Evm(chain);
-        evm::keep_noted(chain.chain(), nodes.clone(), (store, clock), &mut parts);
-        followed.push(Followed {
-            nodes: Some(nodes),
-            ..follow(chain, (source, pulse), clock, store, &mut parts)
-        });
-    }
+    let nodes = (prepared.bitcoin, prepared.evm);
+    let followed = follow_all(config, nodes, clock, store, &mut parts).await?;
     // The sender of callbacks and the runner of jobs are told of a stop; all else can be dropped anywhere.
     let (stop, told_to_stop) = watch::channel(false);
-    let working = work::start(Vec::new(), (store, clock), told_to_stop.clone(), &mut parts);
+    let working = work::start(
+        work::jobs(config, store, clock),
+        (store, clock),
+        told_to_stop.clone(),
+        &mut parts,
+    );
     let delivering = deliver(
         config,
         prepared.callbacks,
@@ -314,6 +303,35 @@ async fn run_parts(
         tracing::warn!("a part of the daemon did not stop in time and is left behind");
     }
     ended
+}
+
+/// Starts the followers of all chains.
+async fn follow_all(
+    config: &Config,
+    (bitcoin, evm): (Vec<BitcoinConfig>, Vec<EvmNodes>),
+    clock: Clock,
+    store: &Store,
+    parts: &mut JoinSet<Result<(), DaemonError>>,
+) -> Result<Vec<Followed>, DaemonError> {
+    let mut followed = Vec::new();
+    for (chain, node) in config.bitcoin.iter().zip(bitcoin) {
+        let pulse = Pulse::default();
+        let dial = PulsingDial::new(HttpDial::new(), pulse.clone(), clock);
+        let source = Arc::new(BitcoinSource::new(node, dial, clock));
+        let chain = ChainConfig::Bitcoin(chain);
+        followed.push(follow(chain, (source, pulse), clock, store, parts));
+    }
+    for (chain, nodes) in config.evm.iter().zip(evm) {
+        let (source, pulse) = nodes.source(chain, store, clock).await?;
+        let nodes = evm::look(&source, clock);
+        let chain = ChainConfig::Evm(chain);
+        evm::keep_noted(chain.chain(), nodes.clone(), (store, clock), parts);
+        followed.push(Followed {
+            nodes: Some(nodes),
+            ..follow(chain, (source, pulse), clock, store, parts)
+        });
+    }
+    Ok(followed)
 }
 
 /// Starts the follower of a chain.

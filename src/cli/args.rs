@@ -125,6 +125,12 @@ Examples:
     #[command(subcommand)]
     Unattributed(Unattributed),
 
+    /// What runs in the background, and how its last run ended
+    #[command(after_help = "\
+Jobs with a next run go by the clock; the others run as their work comes. A failed job is tried
+again by itself, after a second first and then at longer and longer pauses.")]
+    Jobs,
+
     /// Read old blocks again
     ///
     /// The running daemon works it off beside the tip. Reading again never credits again.

@@ -9,6 +9,7 @@ mod deposits;
 mod endpoints;
 mod ids;
 mod import;
+mod jobs;
 mod ledger;
 mod open;
 mod out;
@@ -113,6 +114,7 @@ fn run(cli: &Cli) -> anyhow::Result<Outcome> {
         Command::Endpoint(command) => endpoint(out, &load(cli)?, command),
         Command::Callbacks(command) => callbacks(out, &load(cli)?, command),
         Command::Unattributed(command) => unattributed(out, &load(cli)?, command),
+        Command::Jobs => jobs::jobs(out, &load(cli)?),
         Command::Run => {
             let config = load(cli)?;
             crate::telemetry::start_logging(config.log);
@@ -146,6 +148,7 @@ fn refuse_json(cli: &Cli) -> Result<(), Problem> {
         | Command::Endpoint(_)
         | Command::Callbacks(_)
         | Command::Unattributed(_)
+        | Command::Jobs
         | Command::Rescan(_)
         | Command::Backup { .. } => return Ok(()),
     };

@@ -47,6 +47,8 @@ pub struct Config {
     pub callbacks: CallbacksConfig,
     /// Where operators look.
     pub ops: OpsConfig,
+    /// Backups by the clock; `None` = none.
+    pub backup: Option<BackupConfig>,
     /// The Bitcoin chains.
     pub bitcoin: Vec<BitcoinChain>,
     /// The EVM chains. There is at least one chain of either kind.
@@ -86,6 +88,17 @@ pub enum LogFormat {
     Text,
     /// One JSON object per line, for collectors.
     Json,
+}
+
+/// Backups by the clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupConfig {
+    /// The folder that they go to.
+    pub folder: PathBuf,
+    /// From one to the next.
+    pub every: Duration,
+    /// So many of the newest are kept.
+    pub keep: usize,
 }
 
 /// Where health, readiness and metrics are served.

@@ -4,7 +4,7 @@ use super::{Follower, Trouble};
 use crate::chain::{ChainSource, NodeTip};
 use crate::clock::millis;
 use crate::rules::{HeldHeader, MempoolList};
-use crate::store::{ListApplied, Listing};
+use crate::store::{JobOutcome, ListApplied, Listing};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,9 +35,13 @@ impl<S: ChainSource> Follower<S> {
             every_ms: millis(self.settings.mempool),
         };
         let (key, terms, applied) = (self.key, self.terms.clone(), list.clone());
-        let applying = self
-            .store
-            .write(move |tx| tx.apply_mempool(key, &applied, listing, &terms));
+        let (took_ms, listed) = (millis(self.clock.instant() - now), list.txs.len());
+        let applying = self.store.write(move |tx| {
+            let outcome = tx.apply_mempool(key, &applied, listing, &terms)?;
+            let done = JobOutcome::Done(format!("{listed} of ours listed"));
+            tx.note_work("eviction", Some(key), Some(took_ms), &done)?;
+            Ok(outcome)
+        });
         let (outpoints, known) = match applying.await? {
             ListApplied::Done(outpoints) => (outpoints, Some((list, now))),
             ListApplied::Partly(outpoints) => {

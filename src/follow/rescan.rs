@@ -4,7 +4,7 @@
 use super::{Follower, Trouble};
 use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::rules::HeldHeader;
-use crate::store::{Rescan, Rescanned, outpoints_of};
+use crate::store::{JobOutcome, Rescan, Rescanned, outpoints_of};
 
 /// A slice ends at this many blocks or this much time, then the tip is looked at again.
 const SLICE_BLOCKS: usize = 64;
@@ -75,9 +75,13 @@ impl<S: ChainSource> Follower<S> {
             return Ok(false);
         }
         let (terms, ceiling) = (self.terms.clone(), self.ceiling(node));
-        let stepping = self
-            .store
-            .write_alone(move |tx| tx.rescan_step(key, &rescan, &blocks, ceiling, &terms));
+        let took_ms = self.elapsed_ms(started);
+        let stepping = self.store.write_alone(move |tx| {
+            let stepped = tx.rescan_step(key, &rescan, &blocks, ceiling, &terms)?;
+            let done = JobOutcome::Done(format!("rescan {}: {} blocks", rescan.id, blocks.len()));
+            tx.note_work("rescan", Some(key), Some(took_ms), &done)?;
+            Ok(stepped)
+        });
         match stepping.await? {
             Rescanned::Going => Ok(true),
             Rescanned::Done => {

@@ -6,7 +6,7 @@ use super::{FollowError, Follower, Settings, Trouble};
 use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::clock::{Clock, millis};
 use crate::rules::{Amount, BlockHash, Script};
-use crate::store::{BalanceRead, ChainKey, Opening, Store, StoreError, SweepSpan, SweepWork};
+use crate::store::{BalanceRead, ChainKey, JobOutcome, Opening, Store, StoreError, SweepSpan, SweepWork};
 use std::future::{Future, pending};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -166,7 +166,11 @@ impl<S: ChainSource> Sweeping<'_, S> {
             Ok(reads) => {
                 let is_told = reads.is_empty() || reads.iter().any(|read| read.balance.is_some());
                 let key = self.key;
-                let noted = self.store.write(move |tx| tx.note_balances(key, &reads));
+                let noted = self.store.write(move |tx| {
+                    tx.note_balances(key, &reads)?;
+                    let done = JobOutcome::Done(format!("{} balances", reads.len()));
+                    tx.note_work("sweep", Some(key), None, &done)
+                });
                 noted.await?;
                 match is_told {
                     true => String::new(),

@@ -3,6 +3,7 @@
 //! and knows neither nodes nor money. Start at [`Ops::serve`].
 
 mod health;
+mod jobs;
 mod listener;
 mod metrics;
 mod nodes;

@@ -20,6 +20,8 @@ const PREFIX: &str = "creditd";
 pub(super) enum Value {
     /// Goes up and down.
     Gauge(i64),
+    /// A span, which goes up and down too.
+    Seconds(f64),
     /// Only rises.
     Counter(u64),
     /// Counts by size.
@@ -48,6 +50,7 @@ impl EncodeMetric for Rows {
             let mut row = encoder.encode_family(labels)?;
             match value {
                 Value::Gauge(value) => row.encode_gauge(value)?,
+                Value::Seconds(value) => row.encode_gauge(value)?,
                 Value::Counter(value) => row.encode_counter(value, NoExemplar::None)?,
                 Value::Histogram { sum, count, buckets } => {
                     row.encode_histogram(*sum, *count, buckets, NoExemplars::None)?;
@@ -80,6 +83,14 @@ impl Page {
         let rows = rows
             .into_iter()
             .map(|(labels, value)| (labels, Value::Gauge(value)));
+        self.add(name, help, MetricType::Gauge, rows.collect());
+    }
+
+    /// A span per set of labels.
+    pub(super) fn spans(&mut self, name: &str, help: &str, rows: Vec<(Labels, f64)>) {
+        let rows = rows
+            .into_iter()
+            .map(|(labels, value)| (labels, Value::Seconds(value)));
         self.add(name, help, MetricType::Gauge, rows.collect());
     }
 

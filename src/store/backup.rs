@@ -15,6 +15,7 @@ use super::migrate::APPLICATION_ID;
 use super::open::{FORMAT_VERSIONS, ROLLBACK, check_pages};
 use super::transact::diagnose;
 use super::{Database, StoreError};
+use crate::clock::rfc3339;
 
 /// Pages between two reports of progress (16 MiB).
 const STEP_PAGES: i32 = 4096;
@@ -46,7 +47,87 @@ pub enum Existing {
     Replace,
 }
 
+/// The backups of a schedule: where they go, and how many stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupPlan {
+    /// The folder; it must be there.
+    pub folder: PathBuf,
+    /// The name of this one, see [`BackupPlan::name`].
+    pub name: String,
+    /// So many of the newest stay.
+    pub keep: usize,
+}
+
+/// Before and after the time in a scheduled backup's name.
+const NAME: (&str, &str) = ("creditd-", "Z.db");
+
+impl BackupPlan {
+    /// The name of the backup of a moment: two runs for the same one make one file, and names are in the
+    /// order of time.
+    pub fn name(at_ms: i64) -> String {
+        let time = rfc3339(at_ms).replace(':', "-");
+        let (seconds, _) = time.split_once('.').unwrap_or((&time, ""));
+        format!("{}{seconds}{}", NAME.0, NAME.1)
+    }
+
+    /// Whether a file has a name of ours: nothing else is ever removed.
+    fn is_name(name: &str) -> bool {
+        let time = name
+            .strip_prefix(NAME.0)
+            .and_then(|rest| rest.strip_suffix(NAME.1));
+        let shape = |time: &str| -> String {
+            let letter = |letter: char| if letter.is_ascii_digit() { '0' } else { letter };
+            time.chars().map(letter).collect()
+        };
+        time.is_some_and(|time| shape(time) == "0000-00-00T00-00-00")
+    }
+
+    /// Removes the oldest backups of the schedule that are too many, and says how many that were.
+    fn thin_out(&self) -> Result<usize, StoreError> {
+        let failed = |error| StoreError::file("read the folder", &self.folder, error);
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.folder).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            if let Some(name) = name.to_str().filter(|name| BackupPlan::is_name(name)) {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort_unstable();
+        let old = names.len().saturating_sub(self.keep);
+        let mut removed = 0;
+        for name in &names[..old] {
+            let file = self.folder.join(name);
+            // Under such a name there may be something else that somebody put there.
+            if file.symlink_metadata().is_ok_and(|found| found.is_file()) && is_backup(&file) {
+                std::fs::remove_file(&file).map_err(|error| StoreError::file("remove", &file, error))?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+}
+
 impl Database {
+    /// Makes the backup of a schedule, unless it is there, and removes those that are too many. Says what it
+    /// did.
+    ///
+    /// # Errors
+    /// As [`Database::backup`].
+    pub fn back_up(&self, plan: &BackupPlan) -> Result<String, StoreError> {
+        let target = plan.folder.join(&plan.name);
+        let made = match target.is_file() && is_backup(&target) {
+            true => format!("{} is there", plan.name),
+            false => {
+                let made = self.backup(&target, Existing::Refuse, |_| {})?;
+                format!("{}: {} bytes", plan.name, made.bytes)
+            }
+        };
+        match plan.thin_out()? {
+            0 => Ok(made),
+            removed => Ok(format!("{made}; {removed} older removed")),
+        }
+    }
+
     /// Copies the database as it is now to `target`, while a daemon may be writing. The copy is checked
     /// before it gets its name, and both survive a power loss when this returns.
     ///

@@ -180,7 +180,7 @@ impl WriteTx<'_> {
             JobOutcome::More(_) => now,
             JobOutcome::Failed(_) => now + job_pause_ms(failures.saturating_add(1), every_ms),
         };
-        self.note_run(&lease.name, 0, run)?;
+        self.note_run(&lease.name, 0, Some((run.started_at, run.took_ms)), &run.outcome)?;
         self.conn()
             .prepare_cached(
                 "UPDATE jobs SET lease_epoch = NULL, lease_until = NULL, next_at = ?2 \
@@ -204,26 +204,27 @@ impl WriteTx<'_> {
     }
 
     /// Leaves the last run of work that has a lease or a place in line of its own, in that work's own
-    /// transaction.
+    /// transaction; `None` where nobody measured how long it took.
     pub fn note_work(
         &mut self,
         name: &str,
         chain: Option<ChainKey>,
-        took_ms: i64,
-        outcome: JobOutcome,
+        took_ms: Option<i64>,
+        outcome: &JobOutcome,
     ) -> Result<(), StoreError> {
-        let started_at = self.now_ms().saturating_sub(took_ms);
-        let run = JobRun {
-            started_at,
-            took_ms,
-            outcome,
-        };
-        self.note_run(name, chain.map_or(0, |chain| chain.0), &run)
+        let span = took_ms.map(|took_ms| (self.now_ms().saturating_sub(took_ms), took_ms));
+        self.note_run(name, chain.map_or(0, |chain| chain.0), span, outcome)
     }
 
-    fn note_run(&mut self, name: &str, chain: i64, run: &JobRun) -> Result<(), StoreError> {
+    fn note_run(
+        &mut self,
+        name: &str,
+        chain: i64,
+        span: Option<(i64, i64)>,
+        outcome: &JobOutcome,
+    ) -> Result<(), StoreError> {
         let kept = |text: &str| -> String { text.chars().take(TEXT_CHARS_MAX).collect() };
-        let (done, error) = match &run.outcome {
+        let (done, error) = match outcome {
             JobOutcome::Done(text) | JobOutcome::More(text) => (Some(kept(text)), String::new()),
             JobOutcome::Failed(why) => (None, kept(why)),
         };
@@ -240,9 +241,9 @@ impl WriteTx<'_> {
             .execute(params![
                 name,
                 chain,
-                run.started_at,
+                span.map(|(started_at, _)| started_at),
                 now,
-                run.took_ms,
+                span.map(|(_, took_ms)| took_ms),
                 error,
                 done
             ])?;

@@ -58,7 +58,7 @@ mod unattributed;
 pub use addresses::{AddressAdded, AddressConflict, AddressKind, NewAddress};
 pub use advance::{Advance, Advanced, Terms};
 pub use assets::{AssetKey, KnownAsset, NewAsset};
-pub use backup::{BackupMade, BackupProgress, Existing};
+pub use backup::{BackupMade, BackupPlan, BackupProgress, Existing};
 pub use chains::{ChainKey, ChainRow, NewChain};
 pub use checks::{LedgerSnapshot, Violation};
 pub use counters::{BATCH_WRITES, COMMIT_MICROS, StoreCounters};

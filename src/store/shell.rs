@@ -4,6 +4,7 @@
 //! the caller, for tests and the simulator.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,9 +12,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::counters::{StoreCounters, Tally};
 use super::fault::{Fault, FaultCell};
-use super::threads::{self, ReadItem, WriteItem};
+use super::threads::{self, BusyGuard, ReadItem, WriteItem};
 use super::transact::Work;
-use super::{Database, Finding, OpenMode, ReadTx, StoreError, WriteTx};
+use super::{BackupPlan, Database, Finding, OpenMode, ReadTx, StoreError, WriteTx};
 use crate::clock::Clock;
 
 /// Writes and reads that may wait in their queues; whoever comes next waits before it is let in.
@@ -32,6 +33,8 @@ pub struct Store {
     path: Arc<PathBuf>,
     /// Counts wake-ups for whoever works off queues in the database. They carry no facts.
     wakes: watch::Sender<u64>,
+    /// A backup is being made.
+    is_backing_up: Arc<AtomicBool>,
 }
 
 #[derive(Clone, Debug)]
@@ -79,6 +82,7 @@ impl Store {
             clock,
             path,
             wakes: watch::Sender::new(0),
+            is_backing_up: Arc::default(),
         })
     }
 
@@ -90,6 +94,7 @@ impl Store {
             clock,
             path: Arc::new(database.path().to_owned()),
             wakes: watch::Sender::new(0),
+            is_backing_up: Arc::default(),
             shell: Shell::Inline {
                 database: Arc::new(Mutex::new(Some(database))),
             },
@@ -191,6 +196,22 @@ impl Store {
                 outcome.await.unwrap_or(Err(StoreError::Closed))
             }
             Shell::Inline { database } => with(database, |database| database.read(work)),
+        }
+    }
+
+    /// Makes the backup of a schedule, and says what it did. Dropping the future does not stop it.
+    ///
+    /// # Errors
+    /// As [`Database::back_up`]; [`StoreError::Refused`] while one is being made.
+    pub async fn back_up(&self, plan: BackupPlan) -> Result<String, StoreError> {
+        let Some(busy) = BusyGuard::take(&self.is_backing_up) else {
+            return Err(StoreError::Refused(
+                "the backup before is still being made".to_owned(),
+            ));
+        };
+        match &self.shell {
+            Shell::Threaded { .. } => threads::back_up(&self.path, plan, busy).await,
+            Shell::Inline { database } => with(database, |database| database.back_up(&plan)),
         }
     }
 

@@ -6,9 +6,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::counters::Tally;
 use super::transact::Work;
-use super::{Database, OpenMode, StoreError};
+use super::{BackupPlan, Database, OpenMode, StoreError};
 use crate::clock::Clock;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Small writes that share one commit, at most. A larger batch would save no more syncs and make all of them
 /// wait.
@@ -42,6 +43,38 @@ pub(super) async fn open(path: &Path) -> Result<Database, StoreError> {
         let _ = answer.send(Database::open(&owned, OpenMode::Daemon));
     })?;
     opened.await.unwrap_or(Err(StoreError::Closed))
+}
+
+/// Makes a backup on a thread of its own, with a connection of its own: the copy of a large file takes
+/// minutes. `busy` is let go when it has ended, whoever waits.
+pub(super) async fn back_up(path: &Path, plan: BackupPlan, busy: BusyGuard) -> Result<String, StoreError> {
+    let (answer, made) = oneshot::channel();
+    let owned = path.to_owned();
+    spawn("store-backup", path, move || {
+        let reader = Database::open(&owned, OpenMode::ReadOnly);
+        let outcome = reader.and_then(|database| database.back_up(&plan));
+        drop(busy);
+        let _ = answer.send(outcome);
+    })?;
+    made.await.unwrap_or(Err(StoreError::Closed))
+}
+
+/// One at a time: held while something is under way.
+#[derive(Debug)]
+pub(super) struct BusyGuard(Arc<AtomicBool>);
+
+impl BusyGuard {
+    /// `None` while somebody else holds it.
+    pub(super) fn take(flag: &Arc<AtomicBool>) -> Option<BusyGuard> {
+        let was_busy = flag.swap(true, Ordering::AcqRel);
+        (!was_busy).then(|| BusyGuard(flag.clone()))
+    }
+}
+
+impl Drop for BusyGuard {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 /// Starts the writer thread. It ends when it is told to, or when nobody can ask it any more.

@@ -56,6 +56,7 @@ const COMMANDS: &[&[&str]] = &[
     &["callbacks", "list"],
     &["callbacks", "show"],
     &["callbacks", "retry"],
+    &["jobs"],
     &["backup"],
     &["demo"],
     &["completions"],

@@ -129,6 +129,7 @@ fn every_key_is_documented() {
         ("callbacks show", vec![&event]),
         ("callbacks retry", vec![&event, "--reason", "x"]),
         ("check", vec![]),
+        ("jobs", vec![]),
         ("backup", vec!["copy.db"]),
     ];
     // Only there is a reorg accepted.

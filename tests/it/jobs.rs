@@ -1,9 +1,13 @@
 //! Jobs by the clock: leased, run, settled; by two workers, across crashes, under a clock that is set back.
 
+use crate::common::daemon::{Daemon, Setup};
+use crate::common::fake_chain::FakeNode;
 use crate::rig::{folder, in_simulation};
 use creditd::clock::Clock;
 use creditd::jobs::{Job, Jobs};
-use creditd::store::{Database, JobOutcome, JobRow, JobRun, OpenMode, Store, StoreError, WriteTx};
+use creditd::store::{
+    BackupPlan, Database, JobOutcome, JobRow, JobRun, OpenMode, Store, StoreError, WriteTx,
+};
 use std::future::pending;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -232,7 +236,7 @@ fn a_job_that_is_configured_no_more_is_forgotten_and_a_hurried_one_comes_at_once
         bench
             .write(|tx| {
                 tx.set_jobs(&[("count", 60_000), ("old", 1_000)])?;
-                tx.note_work("delivery", None, 7, JobOutcome::Done("2 sent".to_owned()))
+                tx.note_work("delivery", None, Some(7), &JobOutcome::Done("2 sent".to_owned()))
             })
             .await;
         let runner = bench.runner(bench.job(done));
@@ -249,4 +253,113 @@ fn a_job_that_is_configured_no_more_is_forgotten_and_a_hurried_one_comes_at_once
         assert_eq!(bench.runs(), 2);
         runner.abort();
     });
+}
+
+#[test]
+fn a_scheduled_backup_is_made_once_per_span_and_only_backups_of_the_schedule_are_removed() {
+    in_simulation(async {
+        let bench = Bench::new();
+        let folder = folder();
+        let plan = |at_ms| BackupPlan {
+            folder: folder.path().to_owned(),
+            name: BackupPlan::name(at_ms),
+            keep: 2,
+        };
+        let names = || -> Vec<String> {
+            let entries = std::fs::read_dir(folder.path()).unwrap();
+            let mut names: Vec<String> = entries
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        };
+        let others = ["creditd-1969-01-01T00-00-00Z.db", "creditd-old.db"];
+        for other in others {
+            std::fs::write(folder.path().join(other), "no backup of ours").unwrap();
+        }
+        for (day, expected) in [
+            (0, &["creditd-2023-11-14T22-13-20Z.db"][..]),
+            (0, &["creditd-2023-11-14T22-13-20Z.db"]),
+            (
+                1,
+                &[
+                    "creditd-2023-11-14T22-13-20Z.db",
+                    "creditd-2023-11-15T22-13-20Z.db",
+                ],
+            ),
+            (
+                2,
+                &[
+                    "creditd-2023-11-15T22-13-20Z.db",
+                    "creditd-2023-11-16T22-13-20Z.db",
+                ],
+            ),
+        ] {
+            let made = bench
+                .store
+                .back_up(plan(1_700_000_000_000 + day * 86_400_000))
+                .await;
+            let ours: Vec<String> = names()
+                .into_iter()
+                .filter(|name| !others.contains(&name.as_str()))
+                .collect();
+            assert_eq!(ours, expected, "{made:?}");
+            for name in ours {
+                Database::open(&folder.path().join(name), OpenMode::ReadOnly)
+                    .unwrap()
+                    .check_integrity()
+                    .unwrap();
+            }
+        }
+        assert_eq!(names().len(), 4, "what is not ours stays");
+    });
+}
+
+/// The daemon itself: the job runs, is shown, and one that cannot run is a problem found.
+#[test]
+fn the_daemon_backs_up_by_the_clock_and_says_when_it_cannot() {
+    let node = FakeNode::regtest(3);
+    let mut daemon = Daemon::prepare(&Setup {
+        ops_listen: "127.0.0.1:0".to_owned(),
+        tables: "[backup]\nfolder = \"copies\"\n".to_owned(),
+        ..Setup::for_stub(&node.stub)
+    });
+    let line = |daemon: &Daemon| {
+        let output = daemon.cli(&["check", "--json"]);
+        let lines: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let mut lines = lines["lines"].as_array().unwrap().iter();
+        lines.find(|line| line["name"] == "backup").unwrap()["verdict"].clone()
+    };
+    assert_eq!(line(&daemon), "bad");
+    daemon.start_again();
+    let backup = |jobs: &serde_json::Value| {
+        let jobs = jobs["jobs"].as_array()?.iter();
+        jobs.clone().find(|job| job["job"] == "backup").cloned()
+    };
+    let failing = daemon.wait_for("it fails", &["jobs"], |jobs| {
+        backup(jobs).filter(|job| job["state"] == "failing")
+    });
+    assert!(failing["error"].as_str().unwrap().contains("copies"), "{failing}");
+    assert_eq!(daemon.cli(&["jobs"]).status.code(), Some(1));
+    let copies = daemon.folder().join("copies");
+    std::fs::create_dir(&copies).unwrap();
+    assert_eq!(line(&daemon), "good");
+    daemon.wait_for("it works", &["jobs"], |jobs| {
+        backup(jobs).filter(|job| job["state"] == "ok")
+    });
+    assert_eq!(std::fs::read_dir(&copies).unwrap().count(), 1);
+    daemon.wait_for("lists are shown", &["jobs"], |jobs| {
+        let mut jobs = jobs["jobs"].as_array()?.iter();
+        jobs.find(|job| job["job"] == "eviction" && job["chain"] == "btc")
+            .map(drop)
+    });
+    let (_, page) = daemon.ops("/metrics");
+    for line in [
+        "creditd_job_failures{job=\"backup\",chain=\"\"} 0",
+        "creditd_job_overdue_seconds{job=\"backup\",chain=\"\"} 0",
+        "creditd_job_failures{job=\"eviction\",chain=\"btc\"} 0",
+    ] {
+        assert!(page.contains(line), "{line} in {page}");
+    }
+    daemon.stop();
 }

@@ -1,8 +1,8 @@
-//! `[log]`, `[callbacks]` and `[ops]`: what concerns the daemon and no chain. An absent table reads as one
-//! without keys.
+//! `[log]`, `[callbacks]`, `[ops]` and `[backup]`: what concerns the daemon and no chain. An absent table
+//! reads as one without keys.
 
 use super::super::section::Section;
-use super::super::{CallbacksConfig, LogConfig, LogFormat, OpsConfig};
+use super::super::{BackupConfig, CallbacksConfig, LogConfig, LogFormat, OpsConfig};
 use super::text;
 use crate::egress::{Policy as EgressPolicy, Range};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -104,4 +104,20 @@ pub(super) fn ops(section: Option<&Section<'_>>) -> OpsConfig {
     }
     section.close();
     OpsConfig { listen }
+}
+
+/// Without the table, or without a folder in it, none are made.
+pub(super) fn backup(section: Option<&Section<'_>>, folder: &Path) -> Option<BackupConfig> {
+    let section = section?;
+    let place = section.optional("folder", "a path", |value| {
+        text(value).filter(|path| !path.is_empty())
+    });
+    let every_hours = section.number("every_hours", 1..=720, 24);
+    let keep = section.number("keep", 1..=1_000, 14);
+    section.close();
+    Some(BackupConfig {
+        folder: folder.join(place?),
+        every: Duration::from_secs(every_hours * 3_600),
+        keep: usize::try_from(keep).unwrap_or(usize::MAX),
+    })
 }

@@ -3,7 +3,7 @@
 
 use super::super::chains::{ChainKey, ChainRow, one};
 use super::super::codec::{int, uint};
-use super::super::{ReadTx, StoreError, WriteTx};
+use super::super::{JobRow, ReadTx, StoreError, WriteTx};
 use rusqlite::params;
 
 const EVENTS: &str = "SELECT max(seq) FROM events";
@@ -39,6 +39,8 @@ pub struct Readings {
     pub attempts: Vec<(String, u64)>,
     /// Endpoints that answer, that have not been answering, and that are paused.
     pub endpoints: [EndpointReadings; 3],
+    /// Background jobs.
+    pub jobs: Vec<JobRow>,
 }
 
 /// Endpoints that are alike in how they are doing.
@@ -94,6 +96,7 @@ impl ReadTx<'_> {
             deliveries: self.tallied("deliveries", None)?,
             attempts: self.tallied("attempts", None)?,
             endpoints: self.endpoint_readings()?,
+            jobs: self.jobs()?,
         })
     }
 
