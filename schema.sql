@@ -484,6 +484,8 @@ CREATE TABLE endpoints (
     ep_id         TEXT NOT NULL UNIQUE,
     -- NULL = an operator's
     merchant      INTEGER REFERENCES merchants (id),
+    -- NOT NULL = it is told of this invoice alone
+    invoice       INTEGER REFERENCES invoices (id),
     url           TEXT NOT NULL,
     -- event types, separated by spaces; `*` and `credit.*` are patterns
     types         TEXT NOT NULL,
@@ -493,7 +495,8 @@ CREATE TABLE endpoints (
     failures      INTEGER NOT NULL DEFAULT 0,
     created_at    INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX endpoints_by_merchant ON endpoints (merchant);
+CREATE INDEX endpoints_by_merchant ON endpoints (merchant) WHERE invoice IS NULL;
+CREATE INDEX endpoints_by_invoice ON endpoints (invoice) WHERE invoice IS NOT NULL;
 
 -- What callbacks are signed with. Several live ones per endpoint while a receiver changes over.
 CREATE TABLE endpoint_secrets (
@@ -586,6 +589,72 @@ CREATE TABLE jobs (
     CHECK ((lease_epoch IS NULL) = (lease_until IS NULL)),
     CHECK ((every_ms IS NULL) = (next_at IS NULL))
 ) STRICT, WITHOUT ROWID;
+
+-- What a merchant asked to be paid, and what has become of it. Money is credited whatever is said here.
+CREATE TABLE invoices (
+    id                   INTEGER PRIMARY KEY,
+    -- hash of the address
+    inv_id               TEXT NOT NULL UNIQUE,
+    merchant             INTEGER NOT NULL REFERENCES merchants (id),
+    chain                INTEGER NOT NULL REFERENCES chains (id),
+    -- an address has one invoice, for ever: no output can count for two
+    address              INTEGER NOT NULL UNIQUE REFERENCES addresses (id),
+    asset                INTEGER NOT NULL REFERENCES assets (id),
+    -- From here on what was agreed; it stays. First what is asked for.
+    amount               TEXT NOT NULL CHECK (amount NOT GLOB '*[^0-9]*' AND length(amount) BETWEEN 1 AND 78
+                                              AND amount NOT GLOB '0*'),
+    -- the larger of the two less will do: base units, and hundredths of a percent
+    tolerance            TEXT NOT NULL CHECK (tolerance NOT GLOB '*[^0-9]*'
+                                              AND length(tolerance) BETWEEN 1 AND 78
+                                              AND (tolerance = '0' OR tolerance NOT GLOB '0*')),
+    tolerance_hundredths INTEGER NOT NULL CHECK (tolerance_hundredths BETWEEN 0 AND 9999),
+    -- payments up to it are in time
+    expires_at           INTEGER NOT NULL,
+    -- NOT NULL = its payments need at least so many, where the policy asks for less
+    confirmations        INTEGER CHECK (confirmations >= 1),
+    reference            TEXT NOT NULL,
+    -- the merchant's own: a JSON object
+    metadata             TEXT NOT NULL CHECK (length(metadata) <= 8192),
+    -- what its payment page is found by
+    token                TEXT NOT NULL UNIQUE,
+    -- what is first met in a block below is not for it; NULL = the chain has no start yet
+    birth_height         INTEGER,
+    -- nor is what was met before it
+    after_output         INTEGER NOT NULL,
+    created_at           INTEGER NOT NULL,
+    -- The decisions. A cancellation stays; that its time was over is withdrawn when enough came in time.
+    cancelled_at         INTEGER,
+    expired_at           INTEGER,
+    -- From here on what follows from all that and the deposits, by rules::invoice.
+    amount_state         TEXT NOT NULL CHECK (amount_state IN ('unpaid', 'partial', 'paid', 'overpaid')),
+    time_flag            TEXT NOT NULL CHECK (time_flag IN ('in_time', 'late')),
+    life                 TEXT NOT NULL CHECK (life IN ('open', 'settled', 'expired', 'cancelled')),
+    -- credited payments that count, and those that wait or are held
+    paid                 TEXT NOT NULL CHECK (paid NOT GLOB '*[^0-9]*' AND length(paid) BETWEEN 1 AND 78
+                                              AND (paid = '0' OR paid NOT GLOB '0*')),
+    pending              TEXT NOT NULL CHECK (pending NOT GLOB '*[^0-9]*' AND length(pending) BETWEEN 1 AND 78
+                                              AND (pending = '0' OR pending NOT GLOB '0*')),
+    -- credited payments to its address that are late, or not for it: somebody has to look
+    strays               INTEGER NOT NULL CHECK (strays >= 0),
+    -- 1 = what came in time, waiting payments included, is not enough
+    is_short             INTEGER NOT NULL CHECK (is_short IN (0, 1))
+) STRICT;
+CREATE INDEX invoices_by_merchant ON invoices (merchant, id);
+CREATE INDEX invoices_short ON invoices (chain, expires_at) WHERE life = 'open' AND is_short = 1;
+CREATE INDEX invoices_strayed ON invoices (chain) WHERE strays > 0;
+CREATE INDEX invoices_by_reference ON invoices (reference) WHERE reference <> '';
+CREATE TRIGGER invoices_stay BEFORE DELETE ON invoices
+BEGIN SELECT RAISE(ABORT, 'invoices are for ever'); END;
+CREATE TRIGGER invoices_terms_stay BEFORE UPDATE ON invoices
+WHEN (OLD.inv_id, OLD.merchant, OLD.chain, OLD.address, OLD.asset, OLD.amount, OLD.tolerance,
+      OLD.tolerance_hundredths, OLD.expires_at, OLD.confirmations, OLD.reference, OLD.metadata, OLD.token,
+      OLD.after_output, OLD.created_at)
+     IS NOT (NEW.inv_id, NEW.merchant, NEW.chain, NEW.address, NEW.asset, NEW.amount, NEW.tolerance,
+      NEW.tolerance_hundredths, NEW.expires_at, NEW.confirmations, NEW.reference, NEW.metadata, NEW.token,
+      NEW.after_output, NEW.created_at)
+  OR (OLD.birth_height IS NOT NULL AND OLD.birth_height IS NOT NEW.birth_height)
+  OR (OLD.cancelled_at IS NOT NULL AND OLD.cancelled_at IS NOT NEW.cancelled_at)
+BEGIN SELECT RAISE(ABORT, 'what was agreed of an invoice stays'); END;
 
 -- Counts for the metrics, kept by the triggers below (and for 'reorgs' by the step that disconnects), so that
 -- a scrape reads a few rows instead of whole tables. No decision is taken by them, and one that drifted must

@@ -18,6 +18,8 @@ use serde::Serialize;
 struct EndpointJson {
     id: String,
     merchant: Option<String>,
+    /// The one invoice that it is told of.
+    invoice: Option<String>,
     url: String,
     types: Vec<String>,
     state: &'static str,
@@ -39,7 +41,7 @@ struct AddedJson {
 }
 
 /// What can be subscribed to. `endpoint.test` comes without being asked for.
-const EVENT_TYPES: [&str; 15] = [
+const EVENT_TYPES: [&str; 25] = [
     "deposit.seen",
     "deposit.confirming",
     "deposit.evicted",
@@ -53,6 +55,16 @@ const EVENT_TYPES: [&str; 15] = [
     "credit.reinstated",
     // Sent after a restored backup, which cannot be yet: who subscribes now need not think of it then.
     "credit.state",
+    "invoice.created",
+    "invoice.partially_paid",
+    "invoice.paid",
+    "invoice.overpaid",
+    "invoice.settled",
+    "invoice.expired",
+    "invoice.reopened",
+    "invoice.reversed",
+    "invoice.cancelled",
+    "invoice.state",
     "chain.halted",
     "chain.resumed",
     "chain.unattributed",
@@ -62,6 +74,7 @@ fn json(endpoint: Endpoint) -> EndpointJson {
     EndpointJson {
         id: endpoint.id,
         merchant: endpoint.merchant,
+        invoice: endpoint.invoice,
         url: endpoint.url,
         types: endpoint.types.split_whitespace().map(str::to_owned).collect(),
         state: if endpoint.paused_reason.is_some() {

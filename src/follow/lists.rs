@@ -1,5 +1,6 @@
 //! Listing the mempool at the tip.
 
+use super::expiry::ListSeen;
 use super::{Follower, Trouble};
 use crate::chain::{ChainSource, NodeTip};
 use crate::clock::millis;
@@ -20,18 +21,33 @@ impl<S: ChainSource> Follower<S> {
         }
         self.poll += 1;
         let poll = self.poll;
-        let Some(list) = self.source.mempool(&self.index).await? else {
+        let read_at = self.clock.now_ms();
+        let list = self.source.mempool(&self.index).await?;
+        self.lists_mempool = list.is_some();
+        let Some(list) = list else {
             return Ok(());
         };
         self.listed_at = Some(now);
         let list = Arc::new(list);
+        let is_synced = self.node_trouble(node).is_none() && list.is_complete;
         let is_repeat = |(last, at): &(Arc<MempoolList>, _)| *last == list && now - *at < LIST_REPEAT;
         if self.last_list.as_ref().is_some_and(is_repeat) {
+            // It says again what was applied.
+            self.list_seen = self.list_seen.filter(|_| is_synced);
+            if let Some(seen) = &mut self.list_seen {
+                seen.read_at = read_at;
+            }
             return Ok(());
         }
+        self.list_seen = None;
+        let seen = ListSeen {
+            poll,
+            tip: list.tip,
+            read_at,
+        };
         let listing = Listing {
             poll,
-            is_synced: self.node_trouble(node).is_none() && list.is_complete,
+            is_synced,
             every_ms: millis(self.settings.mempool),
         };
         let (key, terms, applied) = (self.key, self.terms.clone(), list.clone());
@@ -43,7 +59,10 @@ impl<S: ChainSource> Follower<S> {
             Ok(outcome)
         });
         let (outpoints, known) = match applying.await? {
-            ListApplied::Done(outpoints) => (outpoints, Some((list, now))),
+            ListApplied::Done(outpoints) => {
+                self.list_seen = is_synced.then_some(seen);
+                (outpoints, Some((list, now)))
+            }
             ListApplied::Partly(outpoints) => {
                 // The next look refreshes the index first and then lists again.
                 self.listed_at = None;

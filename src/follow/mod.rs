@@ -7,6 +7,7 @@ mod ahead;
 mod blocks;
 mod branches;
 mod credits;
+mod expiry;
 mod finality;
 mod lists;
 mod report;
@@ -22,6 +23,7 @@ use crate::rules::chain_state::ChainState;
 use crate::rules::fork::{EqualBranches, ForkStep};
 use crate::rules::{BlockHash, HeldHeader, MempoolList, Tags};
 use crate::store::{ChainKey, ChainRow, NewChain, Store, StoreError, Terms};
+use expiry::ListSeen;
 use finality::Finality;
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,6 +112,9 @@ pub struct Follower<S: ChainSource> {
     poll: i64,
     last_list: Option<(Arc<MempoolList>, tokio::time::Instant)>,
     listed_at: Option<tokio::time::Instant>,
+    /// False once the node has said that it has no list.
+    lists_mempool: bool,
+    list_seen: Option<ListSeen>,
     connected_since_load: u64,
     equals: EqualBranches,
     /// Our tip and the node's when a fork point between them was found last, and its height.
@@ -189,6 +194,8 @@ impl<S: ChainSource> Follower<S> {
             poll: row.mempool_poll,
             last_list: None,
             listed_at: None,
+            lists_mempool: true,
+            list_seen: None,
             connected_since_load: 0,
             equals: EqualBranches::default(),
             forked: None,
@@ -270,6 +277,7 @@ impl<S: ChainSource> Follower<S> {
                 })?;
             self.is_identified = true;
         }
+        let asked_at = self.clock.now_ms();
         let mut node = self.source.tip().await?;
         self.pulse.note_node(node.height);
         self.refresh_index().await?;
@@ -301,6 +309,7 @@ impl<S: ChainSource> Follower<S> {
         }
         self.credit_waiting(&tip, &node).await?;
         self.list_mempool(&tip, &node).await?;
+        self.expire(&tip, &node, asked_at).await?;
         let next = if self.rescan_slice(&tip, &node).await? {
             Next::AtOnce
         } else {

@@ -36,7 +36,7 @@ impl<S: ChainSource> Follower<S> {
     }
 
     /// What credits wait for where they need a finality tag that the node does not have or does not move.
-    fn finality_trouble(&self, node: &NodeTip) -> Option<String> {
+    pub(super) fn finality_trouble(&self, node: &NodeTip) -> Option<String> {
         let needs = |tag| self.terms.policies.values().any(|policy| policy.needs(tag));
         let tagged = [
             (Requirement::Safe, node.tags.safe, self.finality.safe),

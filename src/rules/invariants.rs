@@ -10,6 +10,8 @@ pub enum Invariant {
     I2AppendOnly,
     /// Every credit is justified by the chain at its commit.
     I3Justified,
+    /// Per invoice the journal adds up to what it shows as paid.
+    I4InvoiceBooks,
     /// Per credit the journal alternates without gap and nets to 0 or the amount.
     I5Alternates,
     /// No two positive credits spend the same outpoint.
@@ -35,6 +37,7 @@ impl Invariant {
             Invariant::I1OneCredit => "I1",
             Invariant::I2AppendOnly => "I2",
             Invariant::I3Justified => "I3",
+            Invariant::I4InvoiceBooks => "I4",
             Invariant::I5Alternates => "I5",
             Invariant::I6NoDoubleSpend => "I6",
             Invariant::I7RescanEqual => "I7",

@@ -29,6 +29,13 @@ impl Requirement {
         }
     }
 
+    /// The same, or so many confirmations where that is more.
+    #[must_use]
+    pub fn raised_to(self, confirmations: Option<u32>) -> Requirement {
+        let least = confirmations.map(Requirement::Confirmations);
+        least.map_or(self, |least| self.max(least))
+    }
+
     /// The tag's word in the config, the database and JSON; `None` of a number.
     pub fn tag(self) -> Option<&'static str> {
         match self {
@@ -326,6 +333,14 @@ mod tests {
         let falling = Policy::new(&[step(Some(5), Finalized), step(None, Confirmations(100))]);
         assert_eq!(falling, Err(PolicyError::Falling { tier: 1 }));
         assert_eq!(Requirement::from_tag("latest"), None);
+        for (needs, least, raised) in [
+            (Confirmations(3), Some(6), Confirmations(6)),
+            (Confirmations(3), Some(1), Confirmations(3)),
+            (Confirmations(3), None, Confirmations(3)),
+            (Safe, Some(1_000), Safe),
+        ] {
+            assert_eq!(needs.raised_to(least), raised, "upwards only");
+        }
     }
 
     #[test]

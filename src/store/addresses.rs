@@ -3,12 +3,16 @@
 
 use super::chains::{ChainKey, ChainRow, one};
 use super::codec::int;
-use super::{StoreError, WriteTx};
+use super::{ReadTx, StoreError, WriteTx};
 use crate::address;
 use crate::rules::Script;
 use rusqlite::{OptionalExtension, params};
 use std::collections::BTreeMap;
 use thiserror::Error;
+
+/// The database's own number of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AddressKey(pub(super) i64);
 
 /// What a rule makes of payments to its script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +78,17 @@ pub enum AddressConflict {
     /// It is declared as own.
     #[error("is declared as the merchant's own already, and cannot be both own and watched")]
     IsOwn,
+}
+
+impl ReadTx<'_> {
+    /// The key of the rule of a script.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn address_key(&self, chain: ChainKey, script: &Script) -> Result<Option<AddressKey>, StoreError> {
+        let sql = "SELECT id FROM addresses WHERE chain = ?1 AND script = ?2";
+        Ok(one(self.conn(), sql, params![chain.0, script])?.map(AddressKey))
+    }
 }
 
 impl WriteTx<'_> {

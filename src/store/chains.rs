@@ -306,6 +306,10 @@ impl WriteTx<'_> {
             "UPDATE assets SET from_height = ?2 WHERE chain = ?1 AND from_height IS NULL",
             params![chain.0, start],
         )?;
+        self.conn().execute(
+            "UPDATE invoices SET birth_height = ?2 WHERE chain = ?1 AND birth_height IS NULL",
+            params![chain.0, start],
+        )?;
         let (id, _) = self.chain_identity(chain)?;
         self.cursor_moved(id.as_str(), at.height);
         Ok(())

@@ -268,6 +268,13 @@ const QUERIES: &[(Invariant, &str)] = &[
          JOIN events e ON e.seq = d.event JOIN endpoints p ON p.id = d.endpoint \
          WHERE p.merchant IS NOT e.merchant OR d.subject <> e.subject",
     ),
+    (
+        Invariant::I10OneEvent,
+        "SELECT p.ep_id, 'it is sent event ' || e.id || ', which is not of its invoice' FROM deliveries d \
+         JOIN events e ON e.seq = d.event JOIN endpoints p ON p.id = d.endpoint \
+         JOIN invoices v ON v.id = p.invoice \
+         WHERE e.subject <> v.inv_id AND e.subject NOT LIKE 'endpoint:%'",
+    ),
 ];
 
 impl ReadTx<'_> {
@@ -302,6 +309,7 @@ impl ReadTx<'_> {
             self.check_headers(chain.key.0, chain.id.as_str(), floor, &mut found)?;
         }
         self.check_history(&mut found)?;
+        self.check_invoices(&mut found)?;
         Ok(found)
     }
 

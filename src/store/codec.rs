@@ -3,7 +3,7 @@
 
 use super::StoreError;
 use crate::rules::state::State;
-use crate::rules::{Amount, BlockHash, Script, Txid, Work};
+use crate::rules::{Amount, Asset, BlockHash, Script, Txid, Work};
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 
 /// A height, count or output number as SQLite's signed integer. Whoever says a number bounds it; what comes
@@ -16,6 +16,17 @@ pub(super) fn int(value: u64) -> Result<i64, StoreError> {
 pub(super) fn uint(value: i64) -> Result<u64, StoreError> {
     u64::try_from(value)
         .map_err(|_| StoreError::Corrupt(format!("{value} is stored where nothing is negative")))
+}
+
+/// The asset of a column `contract`.
+pub(super) fn asset(contract: Option<Vec<u8>>) -> Result<Asset, StoreError> {
+    let Some(contract) = contract else {
+        return Ok(Asset::Native);
+    };
+    match contract.try_into() {
+        Ok(contract) => Ok(Asset::Token(contract)),
+        Err(_) => Err(StoreError::Corrupt("a contract that is not 20 bytes long".into())),
+    }
 }
 
 fn hash32(value: ValueRef<'_>) -> FromSqlResult<[u8; 32]> {

@@ -153,15 +153,35 @@ impl WriteTx<'_> {
         merchant: Option<i64>,
     ) -> Result<(), StoreError> {
         let listeners = self.recall.listeners(merchant, || {
-            let mut statement = self
-                .conn()
-                .prepare_cached("SELECT id, types FROM endpoints WHERE merchant IS ?1 ORDER BY id")?;
+            let mut statement = self.conn().prepare_cached(
+                "SELECT id, types FROM endpoints WHERE merchant IS ?1 AND invoice IS NULL ORDER BY id",
+            )?;
             let rows = statement.query_map([merchant], |row| Ok((row.get(0)?, row.get(1)?)))?;
             rows.collect::<Result<_, _>>()
         })?;
         for (endpoint, types) in listeners.iter() {
             if covers(types, kind) {
                 self.queue_delivery(seq, *endpoint, subject)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues an event of an invoice for the endpoints of that invoice alone.
+    pub(super) fn queue_for_invoice(
+        &mut self,
+        seq: i64,
+        kind: &str,
+        subject: &str,
+        invoice: i64,
+    ) -> Result<(), StoreError> {
+        let mut statement = self
+            .conn()
+            .prepare_cached("SELECT id, types FROM endpoints WHERE invoice = ?1 ORDER BY id")?;
+        let mut rows = statement.query([invoice])?;
+        while let Some(row) = rows.next()? {
+            if covers(&row.get::<_, String>(1)?, kind) {
+                self.queue_delivery(seq, row.get(0)?, subject)?;
             }
         }
         Ok(())

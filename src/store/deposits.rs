@@ -3,7 +3,8 @@
 //! the event, all in the caller's transaction.
 
 use super::chains::{ChainKey, one};
-use super::codec::{int, uint};
+use super::codec::{asset, int, uint};
+use super::invoices::InvoiceMark;
 use super::{ReadTx, StoreError, WriteTx};
 use crate::rules::policy::Requirement;
 use crate::rules::state::{Announce, Fact, IllegalMove, State, step};
@@ -73,6 +74,8 @@ pub struct Deposit {
     pub replaced_by: Option<Txid>,
     /// When it was first met, Unix milliseconds.
     pub first_seen_at: i64,
+    /// The invoice that its address is for.
+    pub invoice: Option<InvoiceMark>,
 }
 
 /// Where a deposit is in the chain and what it needs there.
@@ -166,10 +169,11 @@ impl Cause {
 pub(super) const DEPOSIT_SELECT: &str = "SELECT d.output, o.tx, d.chain, d.dep_id, t.txid, o.vout, \
      a.script, m.slug, d.merchant, a.reference, d.asset, s.caip, s.symbol, s.decimals, o.amount, \
      o.origin, t.is_coinbase, d.state, d.height, d.confirmations, d.due_height, d.held_reason, \
-     t.replaced_by, d.first_seen_at, d.tag, s.contract, t.sender, o.payer \
+     t.replaced_by, d.first_seen_at, d.tag, s.contract, t.sender, o.payer, \
+     v.id, v.inv_id, v.confirmations \
      FROM deposits d JOIN outputs o ON o.id = d.output JOIN txs t ON t.id = o.tx \
      JOIN addresses a ON a.id = o.address JOIN merchants m ON m.id = d.merchant \
-     JOIN assets s ON s.id = d.asset";
+     JOIN assets s ON s.id = d.asset LEFT JOIN invoices v ON v.address = o.address";
 
 fn deposit_row(row: &Row<'_>) -> Result<Deposit, StoreError> {
     Ok(Deposit {
@@ -202,6 +206,7 @@ fn deposit_row(row: &Row<'_>) -> Result<Deposit, StoreError> {
         kind: asset(row.get(25)?)?,
         sender: row.get(26)?,
         payer: row.get(27)?,
+        invoice: InvoiceMark::read(row, 28)?,
     })
 }
 
@@ -224,17 +229,6 @@ pub(super) fn needs(
     match Requirement::from_tag(&tag) {
         Some(needs) => Ok(Some(needs)),
         None => Err(StoreError::Corrupt(format!("finality tag {tag:?}"))),
-    }
-}
-
-/// The asset of a column `contract`.
-pub(super) fn asset(contract: Option<Vec<u8>>) -> Result<Asset, StoreError> {
-    let Some(contract) = contract else {
-        return Ok(Asset::Native);
-    };
-    match contract.try_into() {
-        Ok(contract) => Ok(Asset::Token(contract)),
-        Err(_) => Err(StoreError::Corrupt("a contract that is not 20 bytes long".into())),
     }
 }
 
@@ -465,6 +459,8 @@ impl WriteTx<'_> {
         from: Option<State>,
         cause: &Cause,
     ) -> Result<(), StoreError> {
+        // Everything that happens to a deposit comes by here.
+        self.touch_invoice(deposit.invoice.as_ref().map(|invoice| invoice.key));
         let now = self.now_ms();
         let height = cause.height.map(int).transpose()?;
         self.conn()

@@ -159,7 +159,9 @@ impl WriteTx<'_> {
 /// more keeps what it needed; nothing of it is met for the first time.
 pub(super) fn place(height: u64, sum: Amount, deposit: &Deposit, terms: &Terms) -> Result<Place, StoreError> {
     let policy = terms.policies.get(&deposit.kind);
-    let needs = policy.map(|policy| policy.required(sum)).or(deposit.needs);
+    let raised = deposit.invoice.as_ref().and_then(|invoice| invoice.confirmations);
+    let needs = policy.map(|policy| policy.required(sum).raised_to(raised));
+    let needs = needs.or(deposit.needs);
     let needs =
         needs.ok_or_else(|| StoreError::Corrupt(format!("there is no policy for {}", deposit.asset)))?;
     let due_height = policy::due_height(height, needs, deposit.is_coinbase)

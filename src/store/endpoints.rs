@@ -18,6 +18,8 @@ pub struct Endpoint {
     pub id: String,
     /// Whose events it gets; `None` = those of operators.
     pub merchant: Option<String>,
+    /// The one invoice that it is told of; `None` = whatever it asked for.
+    pub invoice: Option<String>,
     /// Where callbacks go.
     pub url: String,
     /// Event types and patterns, separated by spaces.
@@ -31,8 +33,8 @@ pub struct Endpoint {
 }
 
 const ENDPOINT_SELECT: &str = "SELECT e.id, e.ep_id, m.slug, e.url, e.types, e.paused_reason, \
-     e.failures, e.created_at \
-     FROM endpoints e LEFT JOIN merchants m ON m.id = e.merchant";
+     e.failures, e.created_at, v.inv_id \
+     FROM endpoints e LEFT JOIN merchants m ON m.id = e.merchant LEFT JOIN invoices v ON v.id = e.invoice";
 
 fn endpoint_row(row: &Row<'_>) -> Result<Endpoint, rusqlite::Error> {
     Ok(Endpoint {
@@ -44,6 +46,7 @@ fn endpoint_row(row: &Row<'_>) -> Result<Endpoint, rusqlite::Error> {
         paused_reason: row.get(5)?,
         failures: row.get(6)?,
         created_at: row.get(7)?,
+        invoice: row.get(8)?,
     })
 }
 
@@ -166,7 +169,7 @@ impl WriteTx<'_> {
         let endpoint = self.endpoint(&id)?;
         if is_new {
             self.recall.forget_listeners();
-            self.insert_key(&endpoint, key)?;
+            self.insert_key(endpoint.key, key)?;
             self.audit_endpoint(&endpoint, "endpoint", &format!("added for {types}"))?;
         } else if endpoint.types != types {
             return Err(StoreError::Refused(format!(
@@ -177,16 +180,11 @@ impl WriteTx<'_> {
         Ok((endpoint, is_new))
     }
 
-    fn insert_key(&mut self, endpoint: &Endpoint, key: &Key) -> Result<(), StoreError> {
+    pub(super) fn insert_key(&mut self, endpoint: i64, key: &Key) -> Result<(), StoreError> {
         let now = self.now_ms();
         self.conn().execute(
             "INSERT INTO endpoint_secrets (endpoint, scheme, secret, created_at) VALUES (?1, ?2, ?3, ?4)",
-            params![
-                endpoint.key,
-                key.scheme().version(),
-                key.to_secret().reveal(),
-                now
-            ],
+            params![endpoint, key.scheme().version(), key.to_secret().reveal(), now],
         )?;
         Ok(())
     }
@@ -219,7 +217,7 @@ impl WriteTx<'_> {
              WHERE endpoint = ?1 AND scheme = ?2 AND (expires_at IS NULL OR expires_at > ?3)",
             params![endpoint.key, key.scheme().version(), until],
         )?;
-        self.insert_key(&endpoint, key)?;
+        self.insert_key(endpoint.key, key)?;
         self.audit_endpoint(&endpoint, "rotate-secret", reason)?;
         Ok(true)
     }

@@ -108,16 +108,28 @@ struct Snapshot<'a> {
     held: Option<&'a str>,
     replaced_by: Option<String>,
     first_seen_at: String,
+    /// The invoice that its address is for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    invoice: Option<&'a str>,
 }
 
 /// What every event row carries beside its body.
-struct Heading<'a> {
-    subject: &'a str,
-    kind: &'a str,
-    merchant: Option<i64>,
-    is_first_of_its_kind: bool,
-    /// The one endpoint that it is for; `None` = whoever is subscribed.
-    only_to: Option<i64>,
+pub(super) struct Heading<'a> {
+    pub subject: &'a str,
+    pub kind: &'a str,
+    pub merchant: Option<i64>,
+    pub is_first_of_its_kind: bool,
+    pub to: Receivers,
+}
+
+/// Who is told.
+pub(super) enum Receivers {
+    /// Whoever is subscribed.
+    Subscribed,
+    /// Whoever is subscribed, and the endpoints of this invoice.
+    AlsoOfInvoice(i64),
+    /// This endpoint alone.
+    Only(i64),
 }
 
 impl WriteTx<'_> {
@@ -140,7 +152,7 @@ impl WriteTx<'_> {
             kind,
             merchant: Some(deposit.merchant_key),
             is_first_of_its_kind: false,
-            only_to: None,
+            to: Receivers::Subscribed,
         };
         self.write_event(&heading, sequence, data)?;
         Ok(())
@@ -173,7 +185,7 @@ impl WriteTx<'_> {
             kind,
             merchant: Some(deposit.merchant_key),
             is_first_of_its_kind: kind == "credit.created",
-            only_to: None,
+            to: Receivers::Subscribed,
         };
         self.write_event(&heading, sequence, data)?;
         Ok(())
@@ -201,7 +213,7 @@ impl WriteTx<'_> {
             kind,
             merchant: None,
             is_first_of_its_kind: false,
-            only_to: None,
+            to: Receivers::Subscribed,
         };
         self.write_event(&heading, sequence, data)?;
         Ok(())
@@ -234,7 +246,7 @@ impl WriteTx<'_> {
             kind: "chain.unattributed",
             merchant: None,
             is_first_of_its_kind: false,
-            only_to: None,
+            to: Receivers::Subscribed,
         };
         self.write_event(&heading, sequence, data)?;
         Ok(())
@@ -255,12 +267,12 @@ impl WriteTx<'_> {
             kind: "endpoint.test",
             merchant: owner,
             is_first_of_its_kind: false,
-            only_to: Some(endpoint.key),
+            to: Receivers::Only(endpoint.key),
         };
         self.write_event(&heading, sequence, data)
     }
 
-    fn write_event(
+    pub(super) fn write_event(
         &mut self,
         heading: &Heading<'_>,
         sequence: i64,
@@ -293,15 +305,20 @@ impl WriteTx<'_> {
                 now,
                 body
             ])?;
-        match heading.only_to {
-            Some(endpoint) => self.queue_delivery(seq, endpoint, heading.subject).map(|_| ())?,
-            None => self.queue_event(seq, heading.kind, heading.subject, heading.merchant)?,
+        let (kind, subject) = (heading.kind, heading.subject);
+        match heading.to {
+            Receivers::Only(endpoint) => self.queue_delivery(seq, endpoint, subject).map(|_| ())?,
+            Receivers::Subscribed => self.queue_event(seq, kind, subject, heading.merchant)?,
+            Receivers::AlsoOfInvoice(invoice) => {
+                self.queue_event(seq, kind, subject, heading.merchant)?;
+                self.queue_for_invoice(seq, kind, subject, invoice)?;
+            }
         }
         Ok(id)
     }
 
     /// The next number within a subject: generation * 2^32 + n, so that numbers only rise, restores included.
-    fn next_sequence(&self, subject: &str) -> Result<i64, StoreError> {
+    pub(super) fn next_sequence(&self, subject: &str) -> Result<i64, StoreError> {
         let last: Option<i64> = self
             .conn()
             .prepare_cached("SELECT max(sequence) FROM events WHERE subject = ?1")?
@@ -361,6 +378,7 @@ impl WriteTx<'_> {
             held: deposit.held_reason.as_deref(),
             replaced_by: deposit.replaced_by.map(|txid| chain.print(txid)),
             first_seen_at: rfc3339(deposit.first_seen_at),
+            invoice: deposit.invoice.as_ref().map(|invoice| invoice.id.as_str()),
         })
     }
 }

@@ -306,19 +306,22 @@ impl ReadTx<'_> {
     /// Everything that an endpoint asked for and that happened since it was added is on its way to it, or
     /// was.
     fn check_deliveries(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
-        let mut endpoints = self
-            .conn()
-            .prepare_cached("SELECT id, ep_id, merchant, types, created_at FROM endpoints")?;
+        let mut endpoints = self.conn().prepare_cached(
+            "SELECT e.id, e.ep_id, e.merchant, e.types, e.created_at, v.inv_id FROM endpoints e \
+             LEFT JOIN invoices v ON v.id = e.invoice",
+        )?;
         let mut events = self.conn().prepare_cached(
             "SELECT type, id FROM events e \
              WHERE merchant IS ?2 AND at > ?3 AND subject NOT LIKE 'endpoint:%' \
+             AND (?4 IS NULL OR subject = ?4) \
              AND NOT EXISTS (SELECT 1 FROM deliveries WHERE event = e.seq AND endpoint = ?1)",
         )?;
         let mut rows = endpoints.query([])?;
         while let Some(row) = rows.next()? {
             let (key, merchant): (i64, Option<i64>) = (row.get(0)?, row.get(2)?);
             let (id, types): (String, String) = (row.get(1)?, row.get(3)?);
-            let mut missed = events.query(params![key, merchant, row.get::<_, i64>(4)?])?;
+            let (since, invoice): (i64, Option<String>) = (row.get(4)?, row.get(5)?);
+            let mut missed = events.query(params![key, merchant, since, invoice])?;
             while let Some(event) = missed.next()? {
                 let (kind, event): (String, String) = (event.get(0)?, event.get(1)?);
                 if covers(&types, &kind) {
@@ -340,6 +343,7 @@ impl ReadTx<'_> {
                  AND NOT EXISTS (SELECT 1 FROM credits WHERE id = e.subject) \
                  AND NOT EXISTS (SELECT 1 FROM chains WHERE 'chain:' || caip = e.subject) \
                  AND NOT EXISTS (SELECT 1 FROM unattributed WHERE un_id = e.subject) \
+                 AND NOT EXISTS (SELECT 1 FROM invoices WHERE inv_id = e.subject) \
                  AND NOT EXISTS (SELECT 1 FROM endpoints \
                                  WHERE 'endpoint:' || ep_id || ':' || e.sequence = e.subject)",
             ),

@@ -1,8 +1,8 @@
 //! Which outputs of a candidate hit a rule that counts: filters only say "maybe", the tables are the truth.
 
 use super::chains::{ChainKey, one};
-use super::codec::int;
-use super::deposits::asset;
+use super::codec::{asset, int};
+use super::invoices::InvoiceMark;
 use super::{StoreError, WriteTx};
 use crate::rules::{Asset, CandidateOutput, CandidateTx, ChainId, Script};
 use rusqlite::{OptionalExtension, params};
@@ -24,6 +24,8 @@ pub(super) struct AddressRow {
     pub reference: String,
     /// Nothing below it counts; `None` = the chain has no start yet.
     pub from: Option<i64>,
+    /// The invoice that it is for.
+    pub invoice: Option<InvoiceMark>,
 }
 
 /// The chain that a recording is about, looked up once per step.
@@ -114,8 +116,9 @@ impl WriteTx<'_> {
 
     fn rule_for(&self, chain: ChainKey, script: &Script) -> Result<Option<AddressRow>, StoreError> {
         let mut statement = self.conn().prepare_cached(
-            "SELECT a.id, a.kind = 'watch', a.merchant, m.slug, m.internal, a.reference, a.from_height \
-             FROM addresses a JOIN merchants m ON m.id = a.merchant \
+            "SELECT a.id, a.kind = 'watch', a.merchant, m.slug, m.internal, a.reference, a.from_height, \
+             v.id, v.inv_id, v.confirmations FROM addresses a JOIN merchants m ON m.id = a.merchant \
+             LEFT JOIN invoices v ON v.address = a.id \
              WHERE a.chain = ?1 AND a.script = ?2",
         )?;
         let row = statement.query_row(params![chain.0, script], |row| {
@@ -127,6 +130,7 @@ impl WriteTx<'_> {
                 internal: row.get(4)?,
                 reference: row.get(5)?,
                 from: row.get(6)?,
+                invoice: InvoiceMark::read(row, 7)?,
             })
         });
         Ok(row.optional()?)

@@ -4,6 +4,7 @@
 //! daemon shares it.
 
 use rusqlite::Connection;
+use std::collections::BTreeSet;
 
 mod addresses;
 mod advance;
@@ -27,6 +28,10 @@ mod fault;
 mod finality;
 mod highwater;
 mod history;
+mod invoice_checks;
+mod invoice_events;
+mod invoices;
+mod invoicing;
 mod jobs;
 mod load;
 mod lock;
@@ -55,7 +60,7 @@ mod transact;
 mod txs;
 mod unattributed;
 
-pub use addresses::{AddressAdded, AddressConflict, AddressKind, NewAddress};
+pub use addresses::{AddressAdded, AddressConflict, AddressKey, AddressKind, NewAddress};
 pub use advance::{Advance, Advanced, Terms};
 pub use assets::{AssetKey, KnownAsset, NewAsset};
 pub use backup::{BackupMade, BackupPlan, BackupProgress, Existing};
@@ -70,6 +75,8 @@ pub use endpoints::Endpoint;
 pub use error::StoreError;
 pub use fault::Fault;
 pub use highwater::Finding;
+pub use invoices::{Invoice, InvoicePayment, NewCallback, NewInvoice};
+pub use invoicing::{CancelOutcome, ChainLook, METADATA_BYTES_MAX, REFERENCE_BYTES_MAX};
 pub use jobs::{JobLease, JobOutcome, JobRow, JobRun};
 pub use lock::Runner;
 pub use mempool::{ListApplied, Listing};
@@ -107,6 +114,8 @@ pub struct WriteTx<'a> {
     read: ReadTx<'a>,
     now_ms: i64,
     cursors: Vec<CursorMove>,
+    /// Invoices whose payments it moved.
+    touched: BTreeSet<i64>,
 }
 
 /// What a transaction did to a chain's cursor, for the high-water file.
@@ -124,6 +133,7 @@ impl<'a> WriteTx<'a> {
             read: ReadTx::new(conn),
             now_ms,
             cursors: Vec::new(),
+            touched: BTreeSet::new(),
         }
     }
 

@@ -2,7 +2,7 @@
 //! strictly.
 
 use super::StoreError;
-use super::deposits::asset;
+use super::codec::asset;
 use crate::rules::{Amount, Ancestor, Asset, CandidateOutput, CandidateTx, Doubt, Outpoint, Script, Txid};
 use serde::{Deserialize, Serialize};
 

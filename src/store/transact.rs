@@ -133,6 +133,7 @@ pub(super) fn write_one<T>(
     transact(conn, writer, |conn| {
         let mut tx = WriteTx::new(conn, now_ms);
         let done = work(&mut tx)?;
+        tx.settle_touched()?;
         Ok(Committed {
             done,
             cursors: tx.cursors,
@@ -169,7 +170,7 @@ fn write_member(
 ) -> Result<Result<Vec<CursorMove>, StoreError>, StoreError> {
     conn.prepare_cached("SAVEPOINT member")?.execute([])?;
     let mut tx = WriteTx::new(conn, now_ms);
-    let outcome = work.run(&mut tx);
+    let outcome = work.run(&mut tx).and_then(|()| tx.settle_touched());
     refuse_lost(conn)?;
     match outcome {
         Ok(()) => {}

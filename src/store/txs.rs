@@ -348,6 +348,7 @@ impl WriteTx<'_> {
             held_reason: None,
             replaced_by: None,
             first_seen_at: self.now_ms(),
+            invoice: hit.address.invoice.clone(),
         };
         Ok(Some(Made { deposit, hold }))
     }

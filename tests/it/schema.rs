@@ -107,6 +107,7 @@ fn fits(pattern: &str, text: &str) -> bool {
     match pattern {
         r"^deposit\." => text.starts_with("deposit."),
         r"^credit\." => text.starts_with("credit."),
+        r"^invoice\." => text.starts_with("invoice."),
         r"^chain\." => text.starts_with("chain."),
         r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$" => {
             let shape: String = text
@@ -126,6 +127,7 @@ fn fits(pattern: &str, text: &str) -> bool {
             .is_some_and(|rest| hex(&rest.to_ascii_lowercase(), 40)),
         "^dep_[0-9a-f]{40}$" => text.strip_prefix("dep_").is_some_and(|rest| hex(rest, 40)),
         "^cr_[0-9a-f]{40}$" => text.strip_prefix("cr_").is_some_and(|rest| hex(rest, 40)),
+        "^inv_[0-9a-f]{40}$" => text.strip_prefix("inv_").is_some_and(|rest| hex(rest, 40)),
         other => panic!("the schema has a pattern that is not checked: {other}"),
     }
 }

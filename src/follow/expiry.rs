@@ -1,0 +1,57 @@
+//! Letting invoices expire, which takes a look at the chain that began after their time was over: a tip that
+//! was applied and, where the node lists its mempool, a list that was applied, both read after it. A chain
+//! that is not followed is not looked at.
+
+use super::{Follower, Trouble};
+use crate::chain::{ChainSource, NodeTip};
+use crate::rules::{BlockHash, HeldHeader};
+use crate::store::ChainLook;
+
+/// The last mempool list that was applied, or was the same as the one applied last.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ListSeen {
+    /// The number of the one that was applied.
+    pub poll: i64,
+    /// The tip that it was read at.
+    pub tip: BlockHash,
+    /// When it was asked for.
+    pub read_at: i64,
+}
+
+impl<S: ChainSource> Follower<S> {
+    /// Lets expire what was over before the chain was looked at. `asked_at` is when the node was asked for
+    /// its tip.
+    pub(super) async fn expire(
+        &mut self,
+        tip: &HeldHeader,
+        node: &NodeTip,
+        asked_at: i64,
+    ) -> Result<(), Trouble> {
+        let is_following = self.node_trouble(node).is_none() && self.finality_trouble(node).is_none();
+        if !is_following || node.hash != tip.header.hash {
+            return Ok(());
+        }
+        let list = match (self.lists_mempool, self.list_seen) {
+            (false, _) => None,
+            (true, Some(list)) if list.tip == tip.header.hash => Some(list),
+            (true, _) => return Ok(()),
+        };
+        let look = ChainLook {
+            tip: tip.header.hash,
+            poll: list.map(|list| list.poll),
+            read_at: list.map_or(asked_at, |list| list.read_at.min(asked_at)),
+        };
+        let key = self.key;
+        let is_over = self
+            .store
+            .read(move |tx| tx.has_expiring(key, look.read_at))
+            .await?;
+        if is_over {
+            let expiring = self.store.write(move |tx| tx.settle_expiries(key, &look));
+            if expiring.await? > 0 {
+                self.store.wake();
+            }
+        }
+        Ok(())
+    }
+}
