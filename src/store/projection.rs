@@ -47,7 +47,7 @@ impl ReadTx<'_> {
     pub fn projection(&self) -> Result<Vec<String>, StoreError> {
         let mut statement = self.conn().prepare_cached(
             "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' \
-             AND name <> 'tallies' ORDER BY name",
+             AND name NOT IN ('tallies', 'jobs') ORDER BY name",
         )?;
         let names = statement.query_map([], |row| row.get(0))?;
         let mut lines = Vec::new();
