@@ -219,6 +219,11 @@ pub trait ChainSource: Send + Sync + 'static {
         async { true }
     }
 
+    /// Is there a mempool to be listed at all?
+    fn lists_mempool(&self) -> bool {
+        true
+    }
+
     /// The mempool, filtered against the index. `None` where the chain has none, or its tip moved during the
     /// listing.
     fn mempool(&self, index: &Index)

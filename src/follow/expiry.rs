@@ -5,7 +5,11 @@
 use super::{Follower, Trouble};
 use crate::chain::{ChainSource, NodeTip};
 use crate::rules::{BlockHash, HeldHeader};
-use crate::store::ChainLook;
+use crate::store::{ChainLook, JobOutcome};
+use std::time::Duration;
+
+/// Where nothing is over it is noted so often that it was looked for.
+const NOTE_EVERY: Duration = Duration::from_secs(60);
 
 /// The last mempool list that was applied, or was the same as the one applied last.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +35,7 @@ impl<S: ChainSource> Follower<S> {
         if !is_following || node.hash != tip.header.hash {
             return Ok(());
         }
-        let list = match (self.lists_mempool, self.list_seen) {
+        let list = match (self.source.lists_mempool(), self.list_seen) {
             (false, _) => None,
             (true, Some(list)) if list.tip == tip.header.hash => Some(list),
             (true, _) => return Ok(()),
@@ -46,12 +50,21 @@ impl<S: ChainSource> Follower<S> {
             .store
             .read(move |tx| tx.has_expiring(key, look.read_at))
             .await?;
-        if is_over {
-            let expiring = self.store.write(move |tx| tx.settle_expiries(key, &look));
-            if expiring.await? > 0 {
-                self.store.wake();
-            }
+        let now = self.clock.instant();
+        let is_noted = self.expiry_noted_at.is_some_and(|at| now - at < NOTE_EVERY);
+        if !is_over && is_noted {
+            return Ok(());
         }
+        let expiring = self.store.write(move |tx| {
+            let expired = tx.settle_expiries(key, &look)?;
+            let done = JobOutcome::Done(format!("{expired} invoices expired"));
+            tx.note_work("expiry", Some(key), None, &done)?;
+            Ok(expired)
+        });
+        if expiring.await? > 0 {
+            self.store.wake();
+        }
+        self.expiry_noted_at = Some(now);
         Ok(())
     }
 }

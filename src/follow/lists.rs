@@ -22,9 +22,7 @@ impl<S: ChainSource> Follower<S> {
         self.poll += 1;
         let poll = self.poll;
         let read_at = self.clock.now_ms();
-        let list = self.source.mempool(&self.index).await?;
-        self.lists_mempool = list.is_some();
-        let Some(list) = list else {
+        let Some(list) = self.source.mempool(&self.index).await? else {
             return Ok(());
         };
         self.listed_at = Some(now);

@@ -112,9 +112,9 @@ pub struct Follower<S: ChainSource> {
     poll: i64,
     last_list: Option<(Arc<MempoolList>, tokio::time::Instant)>,
     listed_at: Option<tokio::time::Instant>,
-    /// False once the node has said that it has no list.
-    lists_mempool: bool,
     list_seen: Option<ListSeen>,
+    /// When what may expire was last looked for, for `creditd jobs`.
+    expiry_noted_at: Option<tokio::time::Instant>,
     connected_since_load: u64,
     equals: EqualBranches,
     /// Our tip and the node's when a fork point between them was found last, and its height.
@@ -194,8 +194,8 @@ impl<S: ChainSource> Follower<S> {
             poll: row.mempool_poll,
             last_list: None,
             listed_at: None,
-            lists_mempool: true,
             list_seen: None,
+            expiry_noted_at: None,
             connected_since_load: 0,
             equals: EqualBranches::default(),
             forked: None,

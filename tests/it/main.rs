@@ -66,6 +66,7 @@ mod evm_tags;
 mod evm_transfers;
 mod full_disk;
 mod harness;
+mod invoice_expiry;
 mod invoice_rules;
 mod invoices;
 mod jobs;

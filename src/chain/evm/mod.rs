@@ -259,8 +259,12 @@ impl<D: Dial> ChainSource for EvmSource<D> {
         self.endpoints.agreement(tagged(ours)).await.is_reached()
     }
 
+    fn lists_mempool(&self) -> bool {
+        self.rules.lists_pending && self.rules.native.is_some()
+    }
+
     async fn mempool(&self, index: &Index) -> Result<Option<MempoolList>, SourceError> {
-        match self.rules.lists_pending && self.rules.native.is_some() {
+        match self.lists_mempool() {
             true => self.blame(self.list_pending(index).await),
             false => Ok(None),
         }
