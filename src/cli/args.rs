@@ -1,6 +1,7 @@
 //! What can be typed: commands, options and the help that teaches them.
 
 use super::callback_args::{Callbacks, Endpoints};
+use super::invoice_args::Invoices;
 use super::unattributed_args::Unattributed;
 use super::words;
 use crate::rules::HEIGHT_MAX;
@@ -124,6 +125,10 @@ Examples:
     /// Coin that came to watched addresses and that no recorded payment explains
     #[command(subcommand)]
     Unattributed(Unattributed),
+
+    /// Invoices: what merchants asked for, and what became of it
+    #[command(subcommand)]
+    Invoices(Invoices),
 
     /// What runs in the background, and how its last run ended
     #[command(after_help = "\

@@ -9,6 +9,8 @@ mod deposits;
 mod endpoints;
 mod ids;
 mod import;
+mod invoice_args;
+mod invoices;
 mod jobs;
 mod ledger;
 mod open;
@@ -35,6 +37,7 @@ use args::{Chain, ChainArg, Cli, Command, Deposits, Listing, Page, Watch};
 use callback_args::{CallbackFilter, CallbackRetry, Callbacks, Endpoints};
 use clap::{CommandFactory as _, Parser as _};
 use import::Import;
+use invoice_args::Invoices;
 use open::Chains;
 use out::Out;
 use std::process::ExitCode;
@@ -114,6 +117,7 @@ fn run(cli: &Cli) -> anyhow::Result<Outcome> {
         Command::Endpoint(command) => endpoint(out, &load(cli)?, command),
         Command::Callbacks(command) => callbacks(out, &load(cli)?, command),
         Command::Unattributed(command) => unattributed(out, &load(cli)?, command),
+        Command::Invoices(command) => invoices(out, &load(cli)?, command),
         Command::Jobs => jobs::jobs(out, &load(cli)?),
         Command::Run => {
             let config = load(cli)?;
@@ -148,6 +152,7 @@ fn refuse_json(cli: &Cli) -> Result<(), Problem> {
         | Command::Endpoint(_)
         | Command::Callbacks(_)
         | Command::Unattributed(_)
+        | Command::Invoices(_)
         | Command::Jobs
         | Command::Rescan(_)
         | Command::Backup { .. } => return Ok(()),
@@ -243,6 +248,14 @@ fn unattributed(out: &mut Out, config: &Config, command: &Unattributed) -> anyho
         Unattributed::Close(args) => {
             unattributed::close(out, config, &ids::whole_in(config, &args.id)?, args)
         }
+    }
+}
+
+fn invoices(out: &mut Out, config: &Config, command: &Invoices) -> anyhow::Result<Outcome> {
+    match command {
+        Invoices::List(args) => invoices::list(out, config, args),
+        Invoices::Show { id } => invoices::show(out, config, id),
+        Invoices::Cancel { id, repair } => invoices::cancel(out, config, id, repair),
     }
 }
 

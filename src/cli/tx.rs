@@ -210,6 +210,10 @@ fn print_deposit(out: &mut Out, story: &StoryJson) -> anyhow::Result<()> {
         None => format!("{}: {}", deposit.state, deposit.standing),
     };
     out.field("state", standing)?;
+    if let Some(invoice) = &story.invoice {
+        let mark = invoice.mark.unwrap_or("not on the chain");
+        out.field("invoice", format!("{}: {mark}", invoice.id))?;
+    }
     if let (Some(policy), Some(height)) = (deposit.policy_confirmations, deposit.block_height) {
         let policy_words = counted(u64::from(policy), "confirmation");
         let needed = match deposit.confirmations_required {

@@ -219,6 +219,19 @@ impl WriteTx<'_> {
     /// # Errors
     /// `Refused` when there is none.
     pub fn cancel_invoice(&mut self, id: &str, actor: &'static str) -> Result<CancelOutcome, StoreError> {
+        self.cancel_invoice_because(id, actor, "taken back")
+    }
+
+    /// The same, with a reason for the audit.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn cancel_invoice_because(
+        &mut self,
+        id: &str,
+        actor: &'static str,
+        reason: &str,
+    ) -> Result<CancelOutcome, StoreError> {
         let invoice = self
             .invoice(id)?
             .ok_or_else(|| StoreError::Refused(format!("no invoice {id}")))?;
@@ -233,7 +246,7 @@ impl WriteTx<'_> {
             ("cancelled_at", Some(now)),
             Life::Cancelled,
             actor,
-            "taken back",
+            reason,
         )?;
         self.recompute_invoice(invoice.key)?;
         Ok(CancelOutcome::Cancelled(self.invoice_by_key(invoice.key)?))

@@ -11,14 +11,15 @@ use creditd::address::{self, Network};
 use creditd::config::{ChainConfig, Config};
 use creditd::daemon;
 use creditd::rules::chain_state::ChainState;
+use creditd::rules::invoice::Tolerance;
 use creditd::rules::policy::{Policy, Requirement, Tier};
 use creditd::rules::{
     Amount, Asset, BlockHash, CandidateOutput, CandidateTx, Header, HeldHeader, MempoolList, Outpoint,
     ScannedBlock, Script, Tags, Txid, Work,
 };
 use creditd::store::{
-    AddressKind, Advance, Advanced, ChainKey, Database, ListApplied, Listing, NewAddress, OpenMode,
-    StoreError, Terms, WriteTx,
+    AddressKind, Advance, Advanced, ChainKey, Database, ListApplied, Listing, NewAddress, NewInvoice,
+    OpenMode, StoreError, Terms, WriteTx,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use crate::common::daemon::{Daemon, Setup};
 
 pub const D1: &str = "bcrt1qw508d6qejxtdg4y5r3zarvary0c5xw7kygt080";
 pub const D2: &str = "bcrt1p0xlxvlhemja6c4dqv22uapctqupfhlxm9h8z3k2e72q4k9hcz7vqc8gma6";
+pub const D4: &str = "bcrt1pfeesnyr2tx";
 pub const D3: &str = "mrCDrCybB6J1vRfbwM5hemdJz73FwDBC8r";
 
 /// 2026-01-01T00:00:00Z; each write comes a second after the one before.
@@ -90,6 +92,47 @@ impl Sample {
         sample.state(ChainState::Following, "");
         sample.close();
         sample
+    }
+
+    /// The same, with an invoice for 0.0005 BTC at [`D4`]: T7 pays 0.0002 of it and is credited, T8 pays the
+    /// rest and is in the last block.
+    pub fn with_invoice() -> (Sample, String) {
+        let mut sample = Sample::filled();
+        sample.open_again();
+        sample.watch(D4, AddressKind::Watch, "shop", "till");
+        let id = sample.write(|tx, chain| {
+            let address = tx.address_key(chain, &script(D4)).unwrap().unwrap();
+            let asset = tx.assets().unwrap().remove(0).key;
+            let new = NewInvoice {
+                merchant: "shop".to_owned(),
+                asset,
+                address,
+                amount: Amount::from_u64(50_000),
+                tolerance: Tolerance {
+                    base: Amount::from_u64(100),
+                    percent_hundredths: 0,
+                },
+                expires_at: tx.now_ms() + 900_000,
+                reference: "order 7".to_owned(),
+                metadata: r#"{"cart":7}"#.to_owned(),
+                confirmations: Some(2),
+                token: "token".to_owned(),
+                callback: None,
+            };
+            tx.create_invoice(&new).unwrap().id
+        });
+        let part = pay(7, &[coin(0xa7)], &[(0, D4, 20_000)]);
+        sample.connect(106, 1, vec![part]);
+        sample.connect(107, 1, vec![]);
+        let rest = pay(8, &[coin(0xa8)], &[(0, D4, 30_000)]);
+        sample.connect(108, 1, vec![rest]);
+        sample.close();
+        (sample, id)
+    }
+
+    fn open_again(&mut self) {
+        let database = Database::open(&self.files.database(), OpenMode::Daemon).unwrap();
+        self.database = Some(database);
     }
 
     /// One more write, as a command beside the daemon would make it.

@@ -5,6 +5,7 @@ use crate::cli::deposits::{self, DepositJson};
 use crate::cli::open::{self, Chains};
 use crate::clock::rfc3339;
 use crate::rules::block::sender_of;
+use crate::rules::invoice::Mark;
 use crate::rules::policy::{self, Requirement};
 use crate::rules::{ChainId, position};
 use crate::store::JournalEntry;
@@ -77,6 +78,15 @@ pub(super) struct StoryJson {
     pub(super) credit: Option<CreditJson>,
     pub(super) history: Vec<ChangeJson>,
     pub(super) events: Vec<EventJson>,
+    /// The invoice of its address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) invoice: Option<InvoiceJson>,
+}
+
+#[derive(Serialize)]
+pub(super) struct InvoiceJson {
+    pub(super) id: String,
+    pub(super) mark: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -208,6 +218,10 @@ fn story_json(chains: &Chains, id: &ChainId, story: &DepositStory) -> StoryJson 
         }),
         history: story.audit.iter().map(|change| change_json(id, change)).collect(),
         events: story.events.iter().map(event_json).collect(),
+        invoice: story.invoice.as_ref().map(|(id, mark)| InvoiceJson {
+            id: id.clone(),
+            mark: mark.map(Mark::word),
+        }),
     }
 }
 

@@ -6,6 +6,7 @@ use super::super::codec::uint;
 use super::super::credits::{JournalEntry, second_credit};
 use super::super::deposits::Deposit;
 use super::super::{ReadTx, StoreError};
+use crate::rules::invoice::Mark;
 use crate::rules::{Amount, BlockHash, Outpoint, Script, Txid, ids};
 use rusqlite::{OptionalExtension, params};
 
@@ -87,6 +88,8 @@ pub struct DepositStory {
     pub credit: Option<CreditStory>,
     /// Events of the deposit and of its credit, oldest first.
     pub events: Vec<EventRow>,
+    /// The invoice of its address, and what it is to that.
+    pub invoice: Option<(String, Option<Mark>)>,
 }
 
 /// One change and its cause.
@@ -278,8 +281,19 @@ impl ReadTx<'_> {
             audit: self.audit_of(deposit.output)?,
             credit: self.credit_story(credit_id, deposit.amount)?,
             events,
+            invoice: self.mark_of(&deposit)?,
             deposit,
         })
+    }
+
+    fn mark_of(&self, deposit: &Deposit) -> Result<Option<(String, Option<Mark>)>, StoreError> {
+        let id = deposit.invoice.as_ref().map(|invoice| invoice.id.as_str());
+        let Some(invoice) = id.map(|id| self.invoice(id)).transpose()?.flatten() else {
+            return Ok(None);
+        };
+        let mut payments = self.invoice_payments(&invoice)?.into_iter();
+        let this = payments.find(|payment| payment.deposit.id == deposit.id);
+        Ok(Some((invoice.id, this.and_then(|payment| payment.mark))))
     }
 
     fn audit_of(&self, output: i64) -> Result<Vec<AuditRow>, StoreError> {
@@ -326,7 +340,11 @@ impl ReadTx<'_> {
         }))
     }
 
-    fn events_of(&self, subject: &str) -> Result<Vec<EventRow>, StoreError> {
+    /// The events of one subject, without their bodies, oldest first.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn events_of(&self, subject: &str) -> Result<Vec<EventRow>, StoreError> {
         let mut statement = self.conn().prepare_cached(
             "SELECT id, seq, sequence, type, at FROM events WHERE subject = ?1 ORDER BY sequence",
         )?;
