@@ -557,6 +557,73 @@ CREATE TABLE attempts (
     PRIMARY KEY (delivery, number)
 ) STRICT, WITHOUT ROWID;
 
+-- Where addresses to hand out come from: an account key or descriptor that only watches, or a list. A source
+-- is what its addresses are derived from, not its name: what was used once keeps its row and its indexes,
+-- also when the config goes back to it.
+CREATE TABLE address_sources (
+    id         INTEGER PRIMARY KEY,
+    -- the config's name for it
+    name       TEXT NOT NULL,
+    -- 'evm' for all EVM chains together, else the chain's identity
+    scope      TEXT NOT NULL,
+    kind       TEXT NOT NULL CHECK (kind IN ('descriptor', 'evm', 'list')),
+    -- SHA-256 of what it derives from; another one under the same name needs an operator
+    pin        BLOB NOT NULL CHECK (length(pin) = 32),
+    -- a slug: addresses are for this merchant alone; NULL = for each that has no source of its own
+    merchant   TEXT,
+    -- 1 = the operator's choice for this name
+    is_current INTEGER NOT NULL CHECK (is_current IN (0, 1)),
+    -- 1 = the config names it now, with this pin
+    is_listed  INTEGER NOT NULL CHECK (is_listed IN (0, 1)),
+    -- how many are kept ready
+    pool_size  INTEGER NOT NULL CHECK (pool_size > 0),
+    -- the next index to derive
+    next_index INTEGER NOT NULL DEFAULT 0 CHECK (next_index BETWEEN 0 AND 2147483648),
+    -- what keeps the pool from being filled, in words; empty = nothing
+    trouble    TEXT NOT NULL DEFAULT '',
+    added_at   INTEGER NOT NULL,
+    UNIQUE (scope, pin)
+) STRICT;
+CREATE UNIQUE INDEX address_sources_current ON address_sources (name) WHERE is_current = 1;
+
+-- The chains that a source's addresses are watched on: one of Bitcoin's kind, or every EVM chain of the
+-- config.
+CREATE TABLE address_source_chains (
+    source     INTEGER NOT NULL REFERENCES address_sources (id),
+    chain      INTEGER NOT NULL REFERENCES chains (id),
+    -- 1 = the config names the chain now
+    is_listed  INTEGER NOT NULL CHECK (is_listed IN (0, 1)),
+    -- addresses below `spread_to` were handed out before the chain was there; from `spread_from` on they are
+    -- yet to be watched on it
+    spread_from INTEGER NOT NULL DEFAULT 0,
+    spread_to   INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (source, chain)
+) STRICT, WITHOUT ROWID;
+
+-- Addresses that were derived in two ways that agreed. One is free until it is taken, or skipped for good.
+CREATE TABLE pool_addresses (
+    id         INTEGER PRIMARY KEY,
+    source     INTEGER NOT NULL REFERENCES address_sources (id),
+    number     INTEGER NOT NULL CHECK (number BETWEEN 0 AND 2147483647),
+    -- as in address_sources
+    scope      TEXT NOT NULL,
+    script     BLOB NOT NULL CHECK (length(script) BETWEEN 1 AND 10000),
+    -- 'skipped' = may have been handed out by a later state of this database, or entered by hand
+    state      TEXT NOT NULL CHECK (state = 'free' OR state = 'taken' OR state = 'skipped'),
+    derived_at INTEGER NOT NULL,
+    taken_at   INTEGER,
+    -- an index is derived once, and no script is handed out twice
+    UNIQUE (source, number),
+    UNIQUE (scope, script),
+    CHECK ((state = 'taken') = (taken_at IS NOT NULL))
+) STRICT;
+CREATE INDEX pool_addresses_free ON pool_addresses (source, number) WHERE state = 'free';
+CREATE TRIGGER pool_addresses_once BEFORE UPDATE ON pool_addresses
+WHEN OLD.state <> 'free' OR NEW.source <> OLD.source OR NEW.number <> OLD.number OR NEW.script <> OLD.script
+BEGIN SELECT RAISE(ABORT, 'an address is handed out once'); END;
+CREATE TRIGGER pool_addresses_no_delete BEFORE DELETE ON pool_addresses
+BEGIN SELECT RAISE(ABORT, 'addresses of the pool are for ever'); END;
+
 -- Background work, for whoever runs it and for people. What runs by the clock is leased here; what has leases
 -- or a place in line of its own (deliveries, mempool lists, rescans, sweeps) only leaves its last run.
 CREATE TABLE jobs (

@@ -2,7 +2,7 @@
 //! once and stays; adding it again changes nothing.
 
 use super::chains::{ChainKey, ChainRow, one};
-use super::codec::int;
+use super::pool::counts_from;
 use super::{ReadTx, StoreError, WriteTx};
 use crate::address;
 use crate::rules::Script;
@@ -104,10 +104,7 @@ impl WriteTx<'_> {
         rules: &[NewAddress<'_>],
     ) -> Result<Vec<AddressAdded>, StoreError> {
         let row = self.chain_by_key(chain)?;
-        let from = match (&row.cursor, row.start_height) {
-            (Some(tip), _) => Some(int(tip.height + 1)?),
-            (None, start) => start.map(int).transpose()?,
-        };
+        let from = counts_from(&row)?;
         let version = self.list_version()?.0 + 1;
         let mut merchants = BTreeMap::new();
         let mut outcomes = Vec::with_capacity(rules.len());
@@ -131,6 +128,24 @@ impl WriteTx<'_> {
             self.audit_addresses(&row, first, more)?;
         }
         Ok(outcomes)
+    }
+
+    /// Adds the rule of an address that is handed out. It must be new.
+    pub(super) fn add_taken(
+        &mut self,
+        chain: ChainKey,
+        rule: &NewAddress<'_>,
+    ) -> Result<AddressKey, StoreError> {
+        let row = self.chain_by_key(chain)?;
+        let from = counts_from(&row)?;
+        let version = self.list_version()?.0 + 1;
+        let merchant = self.merchant(rule, &mut BTreeMap::new())?;
+        self.insert_address(chain, rule, merchant, (from, version))?;
+        let key = self.conn().last_insert_rowid();
+        self.conn()
+            .prepare_cached("UPDATE meta SET list_version = ?1 WHERE id = 1")?
+            .execute([version])?;
+        Ok(AddressKey(key))
     }
 
     fn known_address(

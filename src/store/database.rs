@@ -11,9 +11,10 @@ use super::fault::{Fault, FaultCell};
 use super::highwater::{Finding, HighWater};
 use super::lock::{Lock, beside};
 use super::transact::{
-    Committed, Work, Writer, diagnose, is_out_of_space, retry_busy, roll_back, write_one, write_together,
+    Committed, Reserve, Work, Writer, diagnose, is_out_of_space, retry_busy, roll_back, write_one,
+    write_together,
 };
-use super::{OpenMode, ReadTx, StoreError, WriteTx};
+use super::{AddressTake, OpenMode, ReadTx, StoreError, WriteTx};
 use crate::telemetry::error_line;
 
 /// A read that a starting daemon made void is made again so often; one is enough for a daemon that stays.
@@ -46,6 +47,18 @@ pub(super) enum Role {
     ReaderAtRest(AtRest),
 }
 
+impl Reserve for Role {
+    fn reserve(&mut self, takes: &[AddressTake]) -> Result<(), StoreError> {
+        match self {
+            _ if takes.is_empty() => Ok(()),
+            Role::Daemon { high_water, .. } => high_water.reserve(takes),
+            Role::Command | Role::Reader | Role::ReaderAtRest(_) => Err(StoreError::Refused(
+                "only the daemon hands out addresses".to_owned(),
+            )),
+        }
+    }
+}
+
 impl Database {
     /// The file.
     pub fn path(&self) -> &Path {
@@ -74,7 +87,7 @@ impl Database {
     ) -> Result<T, StoreError> {
         self.fault.check()?;
         let writer = self.writer()?;
-        let outcome = write_one(&self.conn, writer, now_ms, work);
+        let outcome = write_one(&self.conn, writer, now_ms, work, &mut self.role);
         let committed = self.fault.note(outcome)?;
         Ok(self.committed(committed))
     }
@@ -112,7 +125,7 @@ impl Database {
     ) -> Option<Vec<Result<(), StoreError>>> {
         self.fault.check().ok()?;
         let writer = self.writer().ok()?;
-        let outcome = write_together(&self.conn, writer, now_ms, batch);
+        let outcome = write_together(&self.conn, writer, now_ms, batch, &mut self.role);
         let committed = self.fault.note(outcome).ok()?;
         Some(self.committed(committed))
     }
@@ -235,12 +248,16 @@ impl Database {
     ///
     /// # Errors
     /// Why that did not work; the file is closed all the same, and whole with its log.
-    pub fn close(self) -> Result<(), StoreError> {
+    pub fn close(mut self) -> Result<(), StoreError> {
+        self.fault.check()?;
+        if let Role::Daemon { high_water, .. } = &mut self.role {
+            // Nobody takes any more: what was handed out is known to the last one.
+            high_water.settle_reserved(&self.conn)?;
+        }
         let high_water = match &self.role {
             Role::Daemon { high_water, .. } => Some(high_water),
             Role::Command | Role::Reader | Role::ReaderAtRest(_) => None,
         };
-        self.fault.check()?;
         if matches!(self.role, Role::Daemon { .. } | Role::Command) {
             let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
             let folded = self.conn.query_row(checkpoint, [], |_| Ok(()));

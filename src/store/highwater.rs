@@ -14,10 +14,15 @@ use serde::{Deserialize, Serialize};
 use super::codec::uint;
 use super::database::generation;
 use super::lock::beside;
-use super::{CursorMove, StoreError};
+use super::transact::{Writer, transact};
+use super::{AddressTake, CursorMove, StoreError, address_sources};
 
 /// A larger file is not one that we wrote.
 const BYTES_MAX: u64 = 1 << 20;
+
+/// So many indexes are reserved at a time. A kill loses what is left of them; wallets that look for coin only
+/// so far ahead of the last used address must not be led further than needed.
+const RESERVED_AHEAD: u64 = 64;
 
 /// Something noticed while opening that is no error, but that somebody must hear of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +106,8 @@ struct Marks {
     /// Where each chain's cursor was last in this generation; while a restored database catches up, where it
     /// had been before.
     cursors: BTreeMap<String, u64>,
-    /// Address ranges handed out to signers, which a restored database must not hand out again.
+    /// Of each source of addresses: below this index any may have been handed out, which a restored database
+    /// must not hand out again.
     #[serde(default)]
     reserved: BTreeMap<String, u64>,
 }
@@ -156,10 +162,8 @@ impl HighWater {
     /// Takes in what a committed transaction did.
     pub(super) fn note(&mut self, generation: i64, moves: &[CursorMove]) {
         if generation != self.marks.generation {
-            self.marks = Marks {
-                generation,
-                ..Marks::default()
-            };
+            self.marks.generation = generation;
+            self.marks.cursors.clear();
         }
         for step in moves {
             let before = self.cursors.insert(step.caip.clone(), step.height);
@@ -173,6 +177,47 @@ impl HighWater {
                 step.height
             };
         }
+    }
+
+    /// Makes sure, before they are handed out, that these addresses are never handed out again by an older
+    /// state of the database. Some more are reserved with them, so that not every one costs a sync.
+    pub(super) fn reserve(&mut self, takes: &[AddressTake]) -> Result<(), StoreError> {
+        let before = self.marks.reserved.clone();
+        for take in takes {
+            let mark = self.marks.reserved.entry(take.source.clone()).or_insert(0);
+            if take.number >= *mark {
+                *mark = take.number + RESERVED_AHEAD;
+            }
+        }
+        if self.marks.reserved == before {
+            return Ok(());
+        }
+        let saved = self.save_durably();
+        if saved.is_err() {
+            self.marks.reserved = before;
+        }
+        saved
+    }
+
+    /// Gives back what was reserved ahead and not used, at a stop at which the database is whole.
+    pub(super) fn settle_reserved(&mut self, conn: &Connection) -> Result<(), StoreError> {
+        for (source, first_free) in address_sources::first_free(conn)? {
+            if let Some(mark) = self.marks.reserved.get_mut(&source) {
+                *mark = first_free.min(*mark);
+            }
+        }
+        Ok(())
+    }
+
+    /// Skips, at a start, every address that may have been handed out: by a later state of the database, or
+    /// by this one before it was killed, which cannot be told apart.
+    pub(super) fn skip_reserved(&self, conn: &Connection, epoch: i64) -> Result<(), StoreError> {
+        if self.marks.reserved.is_empty() {
+            return Ok(());
+        }
+        transact(conn, Writer::Daemon { epoch }, |conn| {
+            address_sources::skip_reserved(conn, &self.marks.reserved)
+        })
     }
 
     /// Begins a new generation, in a transaction of its own and before anything is read from a chain: what

@@ -6,6 +6,7 @@
 use rusqlite::Connection;
 use std::collections::BTreeSet;
 
+mod address_sources;
 mod addresses;
 mod advance;
 mod assets;
@@ -42,6 +43,7 @@ mod migrate;
 mod nodes;
 mod open;
 mod place;
+mod pool;
 mod projection;
 mod recall;
 mod repair;
@@ -60,6 +62,7 @@ mod transact;
 mod txs;
 mod unattributed;
 
+pub use address_sources::{NewSource, SourceKind, SourceRow, SourceStanding};
 pub use addresses::{AddressAdded, AddressConflict, AddressKey, AddressKind, NewAddress};
 pub use advance::{Advance, Advanced, Terms};
 pub use assets::{AssetKey, KnownAsset, NewAsset};
@@ -82,6 +85,7 @@ pub use lock::Runner;
 pub use mempool::{ListApplied, Listing};
 pub use nodes::NodeEndpoint;
 pub use open::OpenMode;
+pub use pool::{PoolEmpty, PoolWork, TakeAddress, TakenAddress};
 pub use repair::Reanchor;
 pub use rescan::{Backfill, Rescan, Rescanned, outpoints_of};
 pub use resend::{Resend, Undelivered};
@@ -116,6 +120,16 @@ pub struct WriteTx<'a> {
     cursors: Vec<CursorMove>,
     /// Invoices whose payments it moved.
     touched: BTreeSet<i64>,
+    takes: Vec<AddressTake>,
+}
+
+/// An address handed out by a transaction, for the high-water file: there before the commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct AddressTake {
+    /// Which source, by what it derives from.
+    source: String,
+    /// The index.
+    number: u64,
 }
 
 /// What a transaction did to a chain's cursor, for the high-water file.
@@ -134,6 +148,7 @@ impl<'a> WriteTx<'a> {
             now_ms,
             cursors: Vec::new(),
             touched: BTreeSet::new(),
+            takes: Vec::new(),
         }
     }
 

@@ -107,6 +107,7 @@ fn open_daemon(path: &Path) -> Result<Database, StoreError> {
     if findings.iter().any(super::Finding::is_restore) {
         high_water.begin_generation(&conn)?;
     }
+    high_water.skip_reserved(&conn, epoch)?;
     Ok(Database {
         conn,
         path: path.to_owned(),

@@ -3,7 +3,7 @@
 
 use rusqlite::Connection;
 
-use super::{CursorMove, StoreError, WriteTx};
+use super::{AddressTake, CursorMove, StoreError, WriteTx};
 
 /// How often a whole transaction is tried before the caller hears [`StoreError::Busy`].
 const BUSY_TRIES: u32 = 3;
@@ -30,6 +30,13 @@ pub(super) trait Work: Send {
     fn run(&mut self, tx: &mut WriteTx<'_>) -> Result<(), StoreError>;
     /// Tells whoever waits.
     fn answer(self: Box<Self>, outcome: Result<(), StoreError>);
+}
+
+/// What must be on disk before the commit: called at the end of a transaction that handed out addresses. An
+/// error undoes the transaction.
+pub(super) trait Reserve {
+    /// Keeps them from being handed out by an older state of the database.
+    fn reserve(&mut self, takes: &[AddressTake]) -> Result<(), StoreError>;
 }
 
 /// What a committed transaction leaves to do.
@@ -129,11 +136,13 @@ pub(super) fn write_one<T>(
     writer: Writer,
     now_ms: i64,
     mut work: impl FnMut(&mut WriteTx<'_>) -> Result<T, StoreError>,
+    high_water: &mut impl Reserve,
 ) -> Result<Committed<T>, StoreError> {
     transact(conn, writer, |conn| {
         let mut tx = WriteTx::new(conn, now_ms);
         let done = work(&mut tx)?;
         tx.settle_touched()?;
+        high_water.reserve(&tx.takes)?;
         Ok(Committed {
             done,
             cursors: tx.cursors,
@@ -148,26 +157,35 @@ pub(super) fn write_together(
     writer: Writer,
     now_ms: i64,
     batch: &mut [Box<dyn Work>],
+    high_water: &mut impl Reserve,
 ) -> Result<Committed<Vec<Result<(), StoreError>>>, StoreError> {
     transact(conn, writer, |conn| {
         let mut all = Committed {
             done: Vec::with_capacity(batch.len()),
             cursors: Vec::new(),
         };
+        let mut takes = Vec::new();
         for work in batch.iter_mut() {
             let outcome = write_member(conn, now_ms, work.as_mut())?;
-            all.done.push(outcome.map(|cursors| all.cursors.extend(cursors)));
+            all.done.push(outcome.map(|(cursors, taken)| {
+                all.cursors.extend(cursors);
+                takes.extend(taken);
+            }));
         }
+        high_water.reserve(&takes)?;
         Ok(all)
     })
 }
+
+/// What a member leaves to do before and after the commit.
+type Left = (Vec<CursorMove>, Vec<AddressTake>);
 
 /// One savepoint. The outer error is the whole batch's, the inner one the member's own.
 fn write_member(
     conn: &Connection,
     now_ms: i64,
     work: &mut dyn Work,
-) -> Result<Result<Vec<CursorMove>, StoreError>, StoreError> {
+) -> Result<Result<Left, StoreError>, StoreError> {
     conn.prepare_cached("SAVEPOINT member")?.execute([])?;
     let mut tx = WriteTx::new(conn, now_ms);
     let outcome = work.run(&mut tx).and_then(|()| tx.settle_touched());
@@ -182,7 +200,7 @@ fn write_member(
         Err(error) => return Err(error),
     }
     conn.prepare_cached("RELEASE member")?.execute([])?;
-    Ok(Ok(tx.cursors))
+    Ok(Ok((tx.cursors, tx.takes)))
 }
 
 /// SQLite's `-shm` grows in steps of this size.

@@ -86,6 +86,7 @@ mod operator;
 mod ops;
 mod planted;
 mod player;
+mod pool;
 mod properties;
 mod reorgs;
 mod repeats;

@@ -1,0 +1,480 @@
+//! Pools of addresses: each address is handed out once, whatever is restarted, killed or restored, and is
+//! watched from that moment on.
+
+use crate::rig::folder;
+use creditd::clock::Clock;
+use creditd::rules::{BlockHash, ChainId, Script};
+use creditd::store::{
+    AddressKind, ChainKey, Database, NewAddress, NewChain, NewSource, OpenMode, PoolEmpty, SourceKind,
+    SourceStanding, Store, StoreError, TakeAddress, TakenAddress, WriteTx,
+};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+const NOW: i64 = 1_700_000_000_000;
+
+/// A chain of Bitcoin's kind and two of Ethereum's.
+const CHAINS: [&str; 3] = ["btc", "eth", "base"];
+
+pub fn script(source: u8, number: u32) -> Script {
+    let mut bytes = [source; 20];
+    bytes[..4].copy_from_slice(&number.to_be_bytes());
+    Script(bytes.into())
+}
+
+fn chain(alias: &str) -> NewChain {
+    let genesis = BlockHash([7; 32]);
+    NewChain {
+        id: match alias {
+            "btc" => ChainId::bitcoin(&genesis, Some("pool")),
+            "eth" => ChainId::from_stored("eip155:1".to_owned()),
+            _ => ChainId::from_stored("eip155:8453".to_owned()),
+        },
+        genesis: (alias == "btc").then_some(genesis),
+        alias: alias.to_owned(),
+        assets: Vec::new(),
+    }
+}
+
+/// A database with all chains.
+struct Files {
+    folder: tempfile::TempDir,
+    database: Option<Database>,
+    keys: Vec<ChainKey>,
+}
+
+impl Files {
+    fn new() -> Files {
+        let mut files = Files {
+            folder: folder(),
+            database: None,
+            keys: Vec::new(),
+        };
+        files.start();
+        files.keys = files.write(|tx| {
+            let keys = CHAINS.iter().map(|alias| Ok(tx.ensure_chain(&chain(alias))?.key));
+            keys.collect::<Result<_, StoreError>>()
+        });
+        files
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("ledger.db")
+    }
+
+    fn start(&mut self) {
+        self.database = Some(Database::open(&self.path(), OpenMode::Daemon).unwrap());
+    }
+
+    fn stop(&mut self) {
+        self.database.take().unwrap().close().unwrap();
+    }
+
+    /// As after `kill -9`: the file is let go of, and nothing is written any more.
+    fn kill(&mut self) {
+        drop(self.database.take().unwrap());
+    }
+
+    fn write<T>(&mut self, work: impl FnMut(&mut WriteTx<'_>) -> Result<T, StoreError>) -> T {
+        self.database.as_mut().unwrap().write(NOW, work).unwrap()
+    }
+
+    fn key(&self, alias: &str) -> ChainKey {
+        let at = CHAINS.iter().position(|known| *known == alias).unwrap();
+        self.keys[at]
+    }
+
+    /// A source on these chains, which are all there are of their kind.
+    fn source(&self, name: &str, pin: u8, chains: &[&str]) -> NewSource {
+        let is_evm = chains[0] != "btc";
+        NewSource {
+            name: name.to_owned(),
+            scope: match is_evm {
+                true => "evm".to_owned(),
+                false => chain("btc").id.to_string(),
+            },
+            kind: if is_evm {
+                SourceKind::Evm
+            } else {
+                SourceKind::Descriptor
+            },
+            pin: [pin; 32],
+            merchant: None,
+            pool_size: 10,
+            chains: chains.iter().map(|alias| self.key(alias)).collect(),
+        }
+    }
+
+    fn set(&mut self, sources: &[NewSource]) -> Vec<SourceStanding> {
+        self.write(|tx| tx.set_address_sources(sources))
+    }
+
+    /// Derives until the pools are full.
+    fn fill(&mut self) {
+        self.write(fill);
+    }
+
+    fn take(&mut self, alias: &str, merchant: &str) -> Result<TakenAddress, PoolEmpty> {
+        let chain = self.key(alias);
+        self.write(|tx| tx.take_address(&take(chain, merchant)))
+    }
+
+    fn watched(&self, alias: &str) -> i64 {
+        let reader = rusqlite::Connection::open(self.path()).unwrap();
+        let count = "SELECT count(*) FROM addresses a JOIN chains c ON c.id = a.chain WHERE c.alias = ?1";
+        reader.query_row(count, [alias], |row| row.get(0)).unwrap()
+    }
+}
+
+fn take(chain: ChainKey, merchant: &str) -> TakeAddress<'_> {
+    TakeAddress {
+        chain,
+        merchant,
+        internal: "ignore",
+        reference: "order 7",
+    }
+}
+
+fn fill(tx: &mut WriteTx<'_>) -> Result<(), StoreError> {
+    for work in tx.pool_work()? {
+        let numbers = work.next_index..work.next_index + work.missing;
+        let scripts: Vec<Script> = numbers.map(|number| script(work.pin[0], number)).collect();
+        assert!(tx.fill_pool(work.source, work.next_index, &scripts)?);
+    }
+    Ok(())
+}
+
+#[test]
+fn addresses_come_in_order_each_once_and_watched() {
+    let mut files = Files::new();
+    let source = files.source("shop", 1, &["btc"]);
+    assert_eq!(files.set(std::slice::from_ref(&source)), [SourceStanding::New]);
+    assert_eq!(files.set(&[source]), [SourceStanding::Pinned]);
+    let empty = files.take("btc", "shop").unwrap_err();
+    assert_eq!(empty.to_string(), "the pool shop is empty");
+    files.fill();
+    for number in 0..10 {
+        let taken = files.take("btc", "shop").unwrap();
+        assert_eq!((taken.number, taken.source.as_str()), (number, "shop"));
+        assert_eq!(taken.script, script(1, number));
+    }
+    assert!(matches!(files.take("btc", "shop"), Err(PoolEmpty::Empty { .. })));
+    assert_eq!(files.take("eth", "shop"), Err(PoolEmpty::NoSource));
+    assert_eq!(files.watched("btc"), 10);
+    files.fill();
+    assert_eq!(files.take("btc", "other").unwrap().number, 10);
+}
+
+#[test]
+fn a_take_that_is_not_committed_is_as_if_it_had_not_been() {
+    let mut files = Files::new();
+    let source = files.source("shop", 1, &["btc"]);
+    files.set(&[source]);
+    files.fill();
+    let chain = files.key("btc");
+    let refused = files.database.as_mut().unwrap().write(NOW, |tx| {
+        tx.take_address(&take(chain, "shop"))?.unwrap();
+        Err::<(), _>(StoreError::Refused("the invoice cannot be".to_owned()))
+    });
+    assert!(refused.is_err());
+    assert_eq!(files.take("btc", "shop").unwrap().number, 0);
+    assert_eq!(files.watched("btc"), 1);
+}
+
+#[test]
+fn an_address_of_evm_chains_is_watched_on_all_of_them_and_on_those_that_come_later() {
+    let mut files = Files::new();
+    let on_one = files.source("evm", 2, &["eth"]);
+    files.set(&[on_one]);
+    files.fill();
+    for _ in 0..4 {
+        assert_eq!(files.take("eth", "shop").unwrap().on.len(), 1);
+    }
+    let on_both = files.source("evm", 2, &["eth", "base"]);
+    assert_eq!(
+        files.set(std::slice::from_ref(&on_both)),
+        [SourceStanding::Pinned]
+    );
+    let taken = files.take("base", "shop").unwrap();
+    assert_eq!((taken.number, taken.on.len()), (4, 2));
+    assert_eq!((files.watched("eth"), files.watched("base")), (5, 1));
+    let mut steps = Vec::new();
+    loop {
+        match files.write(|tx| tx.spread_addresses(1, 3)) {
+            0 => break,
+            step => steps.push(step),
+        }
+    }
+    assert_eq!(steps, [3, 1]);
+    assert_eq!((files.watched("eth"), files.watched("base")), (5, 5));
+    // One that was away for a while.
+    let on_one = files.source("evm", 2, &["eth"]);
+    files.set(&[on_one]);
+    files.take("eth", "shop").unwrap();
+    files.set(&[on_both]);
+    while files.write(|tx| tx.spread_addresses(1, 100)) > 0 {}
+    assert_eq!((files.watched("eth"), files.watched("base")), (6, 6));
+}
+
+#[test]
+fn an_address_that_somebody_entered_by_hand_is_left_out() {
+    let mut files = Files::new();
+    let source = files.source("evm", 2, &["eth", "base"]);
+    files.set(&[source]);
+    files.fill();
+    let base = files.key("base");
+    files.write(|tx| {
+        let rule = NewAddress {
+            script: script(2, 0),
+            kind: AddressKind::Watch,
+            merchant: "other",
+            internal: "ignore",
+            reference: "",
+        };
+        tx.add_addresses(base, &[rule])
+    });
+    assert_eq!(files.take("eth", "shop").unwrap().number, 1);
+    assert_eq!((files.watched("eth"), files.watched("base")), (1, 2));
+}
+
+#[test]
+fn a_merchant_with_a_source_of_its_own_gets_no_address_of_another() {
+    let mut files = Files::new();
+    let own = NewSource {
+        merchant: Some("shop".to_owned()),
+        ..files.source("shop", 1, &["btc"])
+    };
+    let shared = files.source("all", 2, &["btc"]);
+    files.set(&[shared, own]);
+    files.fill();
+    assert_eq!(files.take("btc", "shop").unwrap().source, "shop");
+    assert_eq!(files.take("btc", "other").unwrap().source, "all");
+}
+
+#[test]
+fn another_descriptor_under_a_name_waits_for_an_operator_and_going_back_reuses_nothing() {
+    let mut files = Files::new();
+    let (first, second) = (
+        files.source("shop", 1, &["btc"]),
+        files.source("shop", 3, &["btc"]),
+    );
+    files.set(std::slice::from_ref(&first));
+    files.fill();
+    assert_eq!(files.take("btc", "shop").unwrap().number, 0);
+    let differs = SourceStanding::Differs { pinned: [1; 32] };
+    assert_eq!(files.set(std::slice::from_ref(&second)), [differs]);
+    let refused = files.take("btc", "shop").unwrap_err();
+    assert_eq!(
+        refused,
+        PoolEmpty::NotPinned {
+            name: "shop".to_owned()
+        }
+    );
+    assert!(files.write(|tx| tx.repin_source(&second, "a new wallet")));
+    assert!(!files.write(|tx| tx.repin_source(&second, "a new wallet")));
+    files.fill();
+    assert_eq!(files.take("btc", "shop").unwrap().script, script(3, 0));
+    assert!(files.write(|tx| tx.repin_source(&first, "the old one again")));
+    files.fill();
+    assert_eq!(files.take("btc", "shop").unwrap().script, script(1, 1));
+    let reader = rusqlite::Connection::open(files.path()).unwrap();
+    let count = "SELECT count(*) FROM audit WHERE action = 'pin' AND actor = ?1";
+    let by = |actor: &str| -> i64 { reader.query_row(count, [actor], |row| row.get(0)).unwrap() };
+    assert_eq!((by("daemon"), by("operator")), (1, 2));
+}
+
+#[test]
+fn two_names_for_the_same_addresses_are_refused() {
+    let mut files = Files::new();
+    let sources = [files.source("a", 1, &["btc"]), files.source("b", 1, &["btc"])];
+    let refused = files
+        .database
+        .as_mut()
+        .unwrap()
+        .write(NOW, |tx| tx.set_address_sources(&sources));
+    assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
+}
+
+/// C35 (a): yesterday's database, whose counter stands at 40 where 45 were handed out.
+#[test]
+fn c35_a_restored_database_skips_what_was_handed_out_since() {
+    let mut files = Files::new();
+    let source = NewSource {
+        pool_size: 100,
+        ..files.source("shop", 1, &["btc"])
+    };
+    files.set(&[source]);
+    files.fill();
+    for _ in 0..40 {
+        files.take("btc", "shop").unwrap();
+    }
+    files.stop();
+    let copy = files.folder.path().join("yesterday.db");
+    std::fs::copy(files.path(), &copy).unwrap();
+    files.start();
+    let later: Vec<u32> = (0..5)
+        .map(|_| files.take("btc", "shop").unwrap().number)
+        .collect();
+    assert_eq!(later, [40, 41, 42, 43, 44]);
+    files.stop();
+    std::fs::copy(&copy, files.path()).unwrap();
+    files.start();
+    assert_eq!(files.take("btc", "shop").unwrap().number, 45);
+}
+
+#[test]
+fn a_stop_loses_no_address_and_a_kill_only_a_few() {
+    let mut files = Files::new();
+    let source = NewSource {
+        pool_size: 500,
+        ..files.source("shop", 1, &["btc"])
+    };
+    files.set(&[source]);
+    files.fill();
+    assert_eq!(files.take("btc", "shop").unwrap().number, 0);
+    files.stop();
+    files.start();
+    assert_eq!(files.take("btc", "shop").unwrap().number, 1);
+    files.kill();
+    files.start();
+    let next = files.take("btc", "shop").unwrap().number;
+    assert!((2..=65).contains(&next), "{next}");
+}
+
+#[test]
+fn a_command_hands_out_nothing() {
+    let mut files = Files::new();
+    let source = files.source("shop", 1, &["btc"]);
+    files.set(&[source]);
+    files.fill();
+    let chain = files.key("btc");
+    let mut command = Database::open(&files.path(), OpenMode::Write).unwrap();
+    let refused = command.write(NOW, |tx| tx.take_address(&take(chain, "shop")));
+    assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
+}
+
+/// Where the mark cannot be written nothing is handed out.
+#[test]
+fn no_address_is_handed_out_whose_index_is_not_on_disk() {
+    let mut files = Files::new();
+    let source = files.source("shop", 1, &["btc"]);
+    files.set(&[source]);
+    files.fill();
+    let blocked = files.folder.path().join("ledger.db.highwater.new");
+    std::fs::create_dir(&blocked).unwrap();
+    let chain = files.key("btc");
+    let refused = files
+        .database
+        .as_mut()
+        .unwrap()
+        .write(NOW, |tx| tx.take_address(&take(chain, "shop")));
+    assert!(refused.is_err(), "{refused:?}");
+    assert_eq!(files.watched("btc"), 0);
+    std::fs::remove_dir(&blocked).unwrap();
+    assert_eq!(files.take("btc", "shop").unwrap().number, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_takers_at_once_get_fifty_addresses() {
+    let mut files = Files::new();
+    let source = NewSource {
+        pool_size: 200,
+        ..files.source("shop", 1, &["btc"])
+    };
+    files.set(&[source]);
+    files.fill();
+    let chain = files.key("btc");
+    let store = Store::threaded(files.database.take().unwrap(), Clock::real()).unwrap();
+    let mut takers = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let store = store.clone();
+        takers.spawn(async move {
+            let mut numbers = Vec::new();
+            for _ in 0..3 {
+                let taken = store.write(move |tx| tx.take_address(&take(chain, "shop"))).await;
+                numbers.push(taken.unwrap().unwrap().number);
+            }
+            numbers
+        });
+    }
+    let mut all = Vec::new();
+    while let Some(numbers) = takers.join_next().await {
+        all.extend(numbers.unwrap());
+    }
+    let distinct: BTreeSet<u32> = all.iter().copied().collect();
+    assert_eq!(distinct.len(), 150);
+    assert_eq!(distinct.last(), Some(&149), "without a gap");
+    store.close().await.unwrap();
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Take(u8),
+    Fill,
+    Stop,
+    Kill,
+    Copy,
+    Restore,
+    Repin(u8),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        8 => (1_u8..12).prop_map(Step::Take),
+        4 => Just(Step::Fill),
+        2 => Just(Step::Stop),
+        2 => Just(Step::Kill),
+        2 => Just(Step::Copy),
+        2 => Just(Step::Restore),
+        1 => (1_u8..4).prop_map(Step::Repin),
+    ];
+    prop::collection::vec(step, 1..40)
+}
+
+/// Copies the database as a backup does: one state of it.
+fn back_up(from: &Path, to: &Path) {
+    let reader = Database::open(from, OpenMode::ReadOnly).unwrap();
+    reader
+        .backup(to, creditd::store::Existing::Replace, |_| {})
+        .unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    /// Whatever is stopped, killed, restored and repinned in between, nobody gets what somebody got before.
+    #[test]
+    fn no_address_is_ever_handed_out_twice(steps in steps()) {
+        let mut files = Files::new();
+        let first = files.source("shop", 1, &["btc"]);
+        files.set(&[first]);
+        let copy = files.folder.path().join("copy.db");
+        back_up(&files.path(), &copy);
+        let mut all = BTreeSet::new();
+        for step in steps {
+            match step {
+                Step::Take(count) => for _ in 0..count {
+                    if let Ok(taken) = files.take("btc", "shop") {
+                        prop_assert!(all.insert(taken.script.0.clone()), "{taken:?} again");
+                    }
+                },
+                Step::Fill => files.fill(),
+                Step::Stop => { files.stop(); files.start(); }
+                Step::Kill => { files.kill(); files.start(); }
+                Step::Copy => back_up(&files.path(), &copy),
+                Step::Restore => {
+                    files.kill();
+                    for suffix in ["", "-wal", "-shm"] {
+                        let _ = std::fs::remove_file(format!("{}{suffix}", files.path().display()));
+                    }
+                    std::fs::copy(&copy, files.path()).unwrap();
+                    files.start();
+                }
+                Step::Repin(pin) => {
+                    let other = files.source("shop", pin, &["btc"]);
+                    files.write(|tx| tx.repin_source(&other, "a test"));
+                }
+            }
+        }
+    }
+}
