@@ -250,15 +250,21 @@ CREATE TABLE credits (
     chain      INTEGER NOT NULL REFERENCES chains (id),
     txid       BLOB NOT NULL CHECK (length(txid) = 32),
     vout       INTEGER NOT NULL CHECK (vout >= 0),
-    output     INTEGER NOT NULL UNIQUE REFERENCES outputs (id),
+    -- NULL of a credit that another provider told of, on a chain 'ext:SOURCE': that one names `inbox`
+    output     INTEGER UNIQUE REFERENCES outputs (id),
     merchant   INTEGER NOT NULL REFERENCES merchants (id),
     asset      INTEGER NOT NULL REFERENCES assets (id),
     amount     TEXT NOT NULL CHECK (amount NOT GLOB '*[^0-9]*' AND length(amount) BETWEEN 1 AND 78
                                      AND amount NOT GLOB '0*'),
     created_at INTEGER NOT NULL,
-    UNIQUE (chain, txid, vout)
+    -- the webhook that it came by, and what the provider says it is for
+    inbox      INTEGER REFERENCES inbox (id),
+    reference  TEXT,
+    UNIQUE (chain, txid, vout),
+    CHECK ((output IS NULL) = (inbox IS NOT NULL) AND (inbox IS NULL) = (reference IS NULL))
 ) STRICT;
 CREATE INDEX credits_by_merchant ON credits (merchant);
+CREATE INDEX credits_by_inbox ON credits (inbox) WHERE inbox IS NOT NULL;
 
 -- The books: kinds alternate per credit, starting with 'credit', so that a credit nets to 0 or to its amount.
 CREATE TABLE journal (
@@ -268,20 +274,24 @@ CREATE TABLE journal (
     kind          TEXT NOT NULL CHECK (kind = 'credit' OR kind = 'reversal' OR kind = 'reinstatement'),
     at            INTEGER NOT NULL,
     -- From here on the cause: only what follows from the chain, so that the same chain fed in other steps
-    -- writes the same rows. First the block that holds (of a reversal: held) the payment.
-    block_height  INTEGER NOT NULL,
-    block_hash    BLOB NOT NULL CHECK (length(block_hash) = 32),
+    -- writes the same rows. First the block that holds (of a reversal: held) the payment. All of it is NULL
+    -- where no chain is the cause: of a credit that another provider told of.
+    block_height  INTEGER,
+    block_hash    BLOB CHECK (length(block_hash) = 32),
     -- N or the finality tag that was required
     confirmations INTEGER,
     tag           TEXT CHECK (tag IN ('safe', 'finalized')),
-    due_height    INTEGER NOT NULL,
+    due_height    INTEGER,
     -- the block at the due height; NULL on reversals
     due_hash      BLOB CHECK (length(due_hash) = 32),
     -- reversals: the state it moved to, or why it was held
     reason        TEXT NOT NULL DEFAULT '',
     UNIQUE (credit, sequence),
-    CHECK ((confirmations IS NULL) <> (tag IS NULL)),
-    CHECK ((kind = 'reversal') = (due_hash IS NULL)),
+    CHECK ((block_height IS NULL) = (block_hash IS NULL) AND (block_height IS NULL) = (due_height IS NULL)),
+    CHECK (block_height IS NOT NULL OR (kind = 'credit' AND confirmations IS NULL AND tag IS NULL
+                                        AND due_hash IS NULL)),
+    CHECK (block_height IS NULL OR (confirmations IS NULL) <> (tag IS NULL)),
+    CHECK (block_height IS NULL OR (kind = 'reversal') = (due_hash IS NULL)),
     CHECK ((kind = 'credit') = (sequence = 1)),
     CHECK ((kind = 'reversal') = (sequence % 2 = 0))
 ) STRICT;
@@ -296,6 +306,13 @@ WHEN EXISTS (SELECT 1 FROM credits WHERE id = NEW.id)
   OR EXISTS (SELECT 1 FROM credits WHERE chain = NEW.chain AND txid = NEW.txid AND vout = NEW.vout)
   OR EXISTS (SELECT 1 FROM credits WHERE output = NEW.output)
 BEGIN SELECT RAISE(ABORT, 'this outpoint is credited already'); END;
+-- A chain 'ext:SOURCE' has the credits that its source told of, and no others have such.
+CREATE TRIGGER credits_by_their_chain BEFORE INSERT ON credits
+WHEN (NEW.inbox IS NOT NULL) <> EXISTS (SELECT 1 FROM chains WHERE id = NEW.chain AND caip GLOB 'ext:*')
+BEGIN SELECT RAISE(ABORT, 'a credit has an output, or a source and its webhook'); END;
+CREATE TRIGGER journal_by_its_credit BEFORE INSERT ON journal
+WHEN (NEW.block_height IS NULL) <> EXISTS (SELECT 1 FROM credits WHERE id = NEW.credit AND inbox IS NOT NULL)
+BEGIN SELECT RAISE(ABORT, 'a journal entry has the block that is its cause'); END;
 CREATE TRIGGER journal_no_update BEFORE UPDATE ON journal
 BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
 CREATE TRIGGER journal_no_delete BEFORE DELETE ON journal
@@ -723,11 +740,72 @@ WHEN (OLD.inv_id, OLD.merchant, OLD.chain, OLD.address, OLD.asset, OLD.amount, O
   OR (OLD.cancelled_at IS NOT NULL AND OLD.cancelled_at IS NOT NEW.cancelled_at)
 BEGIN SELECT RAISE(ABORT, 'what was agreed of an invoice stays'); END;
 
+-- Webhooks of others, each believed before it got here. One row per event of a source, for ever: whoever
+-- sends it again finds it. What it does is done from here, in the transaction that says so.
+CREATE TABLE inbox (
+    id          INTEGER PRIMARY KEY,
+    -- hash of source and event id
+    in_id       TEXT NOT NULL UNIQUE,
+    -- the config's name of who sends
+    source      TEXT NOT NULL,
+    -- from signed bytes
+    event_id    TEXT NOT NULL CHECK (length(event_id) BETWEEN 1 AND 256),
+    -- SHA-256 of what the event holds, without what only tells of a delivery
+    fingerprint BLOB NOT NULL CHECK (length(fingerprint) = 32),
+    -- as it was signed; NULL once it is no longer kept
+    body        BLOB CHECK (length(body) <= 65536),
+    state       TEXT NOT NULL CHECK (state IN ('waiting', 'done', 'parked')),
+    -- runs that failed, since it came or was last asked to be tried again
+    attempts    INTEGER NOT NULL DEFAULT 0,
+    -- the next run of one that waits
+    next_at     INTEGER NOT NULL,
+    -- what it did; of one that did nothing yet, why its last run failed
+    effect      TEXT CHECK (effect IN ('credit.external', 'deposit.hint', 'forward', 'nothing')),
+    note        TEXT NOT NULL DEFAULT '',
+    received_at INTEGER NOT NULL,
+    settled_at  INTEGER,
+    -- times that it came again, and when it came last
+    duplicates  INTEGER NOT NULL DEFAULT 0,
+    last_at     INTEGER NOT NULL,
+    UNIQUE (source, event_id),
+    CHECK ((state = 'waiting') = (settled_at IS NULL)),
+    CHECK ((state = 'done') = (effect IS NOT NULL)),
+    CHECK (state = 'done' OR body IS NOT NULL)
+) STRICT;
+CREATE INDEX inbox_waiting ON inbox (next_at) WHERE state = 'waiting';
+CREATE INDEX inbox_parked ON inbox (source) WHERE state = 'parked';
+CREATE INDEX inbox_with_body ON inbox (source, settled_at) WHERE body IS NOT NULL AND state = 'done';
+CREATE TRIGGER inbox_no_delete BEFORE DELETE ON inbox
+BEGIN SELECT RAISE(ABORT, 'what came in is remembered for ever'); END;
+CREATE TRIGGER inbox_stays BEFORE UPDATE ON inbox
+WHEN NEW.source <> OLD.source OR NEW.event_id <> OLD.event_id OR NEW.fingerprint <> OLD.fingerprint
+  OR (NEW.body IS NOT NULL AND NEW.body IS NOT OLD.body) OR (OLD.state = 'done' AND NEW.state <> 'done')
+BEGIN SELECT RAISE(ABORT, 'what came in stays as it came'); END;
+
+-- The same event with another content: one of the two is false, and somebody has to look. It does nothing.
+CREATE TABLE inbox_aside (
+    inbox       INTEGER NOT NULL REFERENCES inbox (id),
+    fingerprint BLOB NOT NULL CHECK (length(fingerprint) = 32),
+    body        BLOB NOT NULL CHECK (length(body) <= 65536),
+    received_at INTEGER NOT NULL,
+    PRIMARY KEY (inbox, fingerprint)
+) STRICT, WITHOUT ROWID;
+
+-- Outputs that a credit of another provider names. A deposit that is found there is held: it would be
+-- credited a second time.
+CREATE TABLE external_outputs (
+    credit TEXT PRIMARY KEY REFERENCES credits (id),
+    txid   BLOB NOT NULL CHECK (length(txid) = 32),
+    -- NULL = any output of the transaction
+    vout   INTEGER CHECK (vout >= 0)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX external_outputs_by_txid ON external_outputs (txid);
+
 -- Counts for the metrics, kept by the triggers below (and for 'reorgs' by the step that disconnects), so that
 -- a scrape reads a few rows instead of whole tables. No decision is taken by them, and one that drifted must
 -- stop no payment: there is no CHECK, and no count leaves the range of an integer.
 CREATE TABLE tallies (
-    -- 'deposits', 'journal', 'duplicates', 'reorgs', 'deliveries' or 'attempts'
+    -- 'deposits', 'journal', 'duplicates', 'reorgs', 'deliveries', 'attempts' or 'inbox'
     subject TEXT NOT NULL,
     -- 0 = of no chain
     chain   INTEGER NOT NULL,
@@ -779,5 +857,17 @@ BEGIN
     VALUES ('attempts', 0, CASE WHEN NEW.status IS NULL THEN 'unanswered'
                                 WHEN NEW.status BETWEEN 200 AND 299 THEN 'delivered'
                                 ELSE 'refused' END, 1)
+    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = min(count, 9223372036854775806) + 1;
+END;
+CREATE TRIGGER inbox_tally_new AFTER INSERT ON inbox
+BEGIN
+    INSERT INTO tallies (subject, chain, kind, count) VALUES ('inbox', 0, NEW.state, 1)
+    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = min(count, 9223372036854775806) + 1;
+END;
+CREATE TRIGGER inbox_tally_move AFTER UPDATE OF state ON inbox WHEN NEW.state <> OLD.state
+BEGIN
+    UPDATE tallies SET count = max(0, count - 1)
+    WHERE subject = 'inbox' AND chain = 0 AND kind = OLD.state;
+    INSERT INTO tallies (subject, chain, kind, count) VALUES ('inbox', 0, NEW.state, 1)
     ON CONFLICT (subject, chain, kind) DO UPDATE SET count = min(count, 9223372036854775806) + 1;
 END;

@@ -20,7 +20,8 @@ struct CreditJson {
     /// EVM: the same in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<String>,
-    address: String,
+    /// `null` where another provider told of the payment.
+    address: Option<String>,
     merchant: String,
     reference: String,
     asset: String,
@@ -34,7 +35,9 @@ struct CreditJson {
     /// Why it was reversed; empty if it is not.
     last_reason: String,
     entries: u64,
-    block_height: u64,
+    block_height: Option<u64>,
+    /// The webhook by which another provider told of it.
+    inbox: Option<String>,
     created_at: String,
 }
 
@@ -84,7 +87,9 @@ fn credits_table(credits: Vec<CreditJson>) -> Table {
             state,
             format!("{} ({})", credit.symbol, credit.chain),
             credit.reference,
-            credit.block_height.to_string(),
+            credit
+                .block_height
+                .map_or_else(|| "-".to_owned(), |height| height.to_string()),
             format!("{}:{}", credit.txid, credit.vout),
             credit.id,
         ]);
@@ -113,6 +118,7 @@ fn credits_csv(credits: Vec<CreditJson>) -> Table {
         "last_entry",
         "last_entry_at",
         "last_reason",
+        "inbox",
     ];
     let mut table = Table::new(&columns.map(|name| (name, Align::Left)));
     for credit in credits {
@@ -130,12 +136,16 @@ fn credits_csv(credits: Vec<CreditJson>) -> Table {
             credit.net_base,
             credit.txid,
             credit.vout.to_string(),
-            credit.address,
-            credit.block_height.to_string(),
+            credit.address.unwrap_or_default(),
+            credit
+                .block_height
+                .map(|height| height.to_string())
+                .unwrap_or_default(),
             credit.entries.to_string(),
             credit.last_entry,
             credit.last_entry_at,
             credit.last_reason,
+            credit.inbox.unwrap_or_default(),
         ]);
     }
     table
@@ -148,7 +158,7 @@ fn credit_json(chains: &Chains, listed: Listed<CreditRow>) -> CreditJson {
         txid: chains.print(row.chain, row.outpoint.txid),
         vout: row.outpoint.vout,
         position: chains.position(row.chain, row.outpoint.vout),
-        address: chains.address(row.chain, &row.script),
+        address: row.script.map(|script| chains.address(row.chain, &script)),
         amount: row.amount.to_units_string(row.decimals),
         amount_base: row.amount.to_string(),
         net: row.net.to_units_string(row.decimals),
@@ -158,6 +168,7 @@ fn credit_json(chains: &Chains, listed: Listed<CreditRow>) -> CreditJson {
         last_entry_at: rfc3339(row.last_at),
         entries: row.entries,
         block_height: row.block_height,
+        inbox: row.inbox,
         created_at: rfc3339(row.created_at),
         id: row.id,
         merchant: row.merchant,

@@ -147,7 +147,9 @@ pub(super) struct Chains(Vec<ChainRow>);
 
 impl Chains {
     pub(super) fn read(tx: &ReadTx<'_>) -> Result<Chains, StoreError> {
-        tx.chains().map(Chains)
+        let mut rows = tx.chains()?;
+        rows.extend(tx.external_chains()?);
+        Ok(Chains(rows))
     }
 
     /// The filter for a list; an absent `--chain` means all of them.

@@ -37,9 +37,10 @@ pub(super) fn show(stage: &mut Stage) -> Result<(), DemoError> {
         for entry in entries {
             let sign = if entry.kind == "reversal" { '-' } else { '+' };
             let amount = credit.amount.to_units_string(credit.decimals);
+            let block = entry.cause.map_or(0, |cause| cause.block_height);
             stage.print(&format!(
-                "  {}  {:<13}  {sign}{amount} {}  block {}",
-                credit.reference, entry.kind, credit.symbol, entry.block_height
+                "  {}  {:<13}  {sign}{amount} {}  block {block}",
+                credit.reference, entry.kind, credit.symbol
             ));
         }
     }

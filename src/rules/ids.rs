@@ -100,6 +100,22 @@ impl ChainId {
         ChainId(text)
     }
 
+    /// What stands in the place of a chain where a source of webhooks told of a payment. No namespace of
+    /// CAIP-2 is called so.
+    pub fn external(source: &str) -> ChainId {
+        ChainId(format!("ext:{source}"))
+    }
+
+    /// True of what stands for a source of webhooks.
+    pub fn is_external(&self) -> bool {
+        self.0.starts_with("ext:")
+    }
+
+    /// The id of what a source counts in.
+    pub fn external_asset(&self, code: &str) -> String {
+        format!("{}/{code}", self.0)
+    }
+
     /// True of an EVM chain.
     pub fn is_evm(&self) -> bool {
         self.0.starts_with("eip155:")
@@ -224,6 +240,20 @@ pub fn invoice_id(chain: &ChainId, script: &Script) -> String {
 /// The id of an endpoint that is told of one invoice alone.
 pub fn invoice_endpoint_id(invoice: &str, url: &str) -> String {
     derive("ep_", &[b"invoice endpoint", invoice.as_bytes(), url.as_bytes()])
+}
+
+/// The id of an event that a source of webhooks sent.
+pub fn inbox_id(source: &str, event_id: &str) -> String {
+    derive("in_", &[b"inbox", source.as_bytes(), event_id.as_bytes()])
+}
+
+/// What stands in the place of a transaction's id where a source told of a payment: the hash of the id that
+/// the source has for it.
+pub fn external_txid(payment: &str) -> Txid {
+    let mut hash = Sha256::new();
+    hash.update(b"external payment\0");
+    hash.update(payment);
+    Txid(hash.finalize().into())
 }
 
 /// The id of an endpoint: of its owner (`None` = operators) and its URL.

@@ -26,6 +26,8 @@ pub enum Invariant {
     I10OneEvent,
     /// Feeding any input again changes nothing.
     I16Replay,
+    /// What came in is there once per source and event, and does what it does once.
+    I17Inbox,
     /// What is stored beside the facts equals what they add up to.
     I20Recomputed,
 }
@@ -45,6 +47,7 @@ impl Invariant {
             Invariant::I9CursorHonest => "I9",
             Invariant::I10OneEvent => "I10",
             Invariant::I16Replay => "I16",
+            Invariant::I17Inbox => "I17",
             Invariant::I20Recomputed => "I20",
         }
     }

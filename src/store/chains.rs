@@ -120,7 +120,11 @@ impl ReadTx<'_> {
 
     /// Every chain that was ever followed.
     pub fn chains(&self) -> Result<Vec<ChainRow>, StoreError> {
-        let sql = format!("SELECT {CHAIN_COLUMNS} FROM chains ORDER BY id");
+        self.chains_where("caip NOT GLOB 'ext:*'")
+    }
+
+    pub(super) fn chains_where(&self, filter: &str) -> Result<Vec<ChainRow>, StoreError> {
+        let sql = format!("SELECT {CHAIN_COLUMNS} FROM chains WHERE {filter} ORDER BY id");
         let mut statement = self.conn().prepare_cached(&sql)?;
         let mut rows = statement.query([])?;
         let mut chains = Vec::new();

@@ -69,7 +69,7 @@ const QUERIES: &[(Invariant, &str)] = &[
         Invariant::I3Justified,
         "SELECT c.id, 'its deposit is ' || coalesce(d.merchant || '/' || d.asset, 'missing') FROM credits c \
          LEFT JOIN deposits d ON d.output = c.output \
-         WHERE (d.merchant, d.asset, d.chain) IS NOT (c.merchant, c.asset, c.chain)",
+         WHERE c.inbox IS NULL AND (d.merchant, d.asset, d.chain) IS NOT (c.merchant, c.asset, c.chain)",
     ),
     (
         // A coinbase may be spent at depth 101: 100 blocks on top of its own.
@@ -85,7 +85,8 @@ const QUERIES: &[(Invariant, &str)] = &[
         Invariant::I3Justified,
         "SELECT e.credit, 'entry ' || e.sequence || ' has no move that wrote it at or after its due height' \
          FROM (SELECT j.*, c.output, row_number() OVER (PARTITION BY j.credit ORDER BY j.sequence) AS nth \
-               FROM journal j JOIN credits c ON c.id = j.credit WHERE j.kind <> 'reversal') e \
+               FROM journal j JOIN credits c ON c.id = j.credit WHERE j.kind <> 'reversal' \
+               AND c.inbox IS NULL) e \
          LEFT JOIN (SELECT output, at, height, row_number() OVER (PARTITION BY output ORDER BY id) AS nth \
                     FROM audit WHERE output IS NOT NULL AND action = 'move' AND from_state = 'confirming' \
                     AND to_state = 'credited') m ON m.output = e.output AND m.nth = e.nth \
@@ -220,6 +221,7 @@ const QUERIES: &[(Invariant, &str)] = &[
          UNION ALL SELECT 'journal', c.chain, j.kind, 0, count(*) FROM journal j \
          JOIN credits c ON c.id = j.credit GROUP BY c.chain, j.kind \
          UNION ALL SELECT 'deliveries', 0, state, 0, count(*) FROM deliveries GROUP BY state \
+         UNION ALL SELECT 'inbox', 0, state, 0, count(*) FROM inbox GROUP BY state \
          UNION ALL SELECT 'duplicates', t.chain, '', 0, sum(o.duplicates) FROM outputs o \
          JOIN txs t ON t.id = o.tx GROUP BY t.chain) \
          GROUP BY subject, chain, kind HAVING sum(tally) <> sum(rows)",
@@ -261,6 +263,33 @@ const QUERIES: &[(Invariant, &str)] = &[
          'spent at height ' || o.spent_height || ', above the cursor' \
          FROM outputs o JOIN txs t ON t.id = o.tx JOIN chains c ON c.id = t.chain \
          WHERE o.spent_height > c.cursor_height OR (o.spent_height IS NOT NULL AND o.spent_by IS NULL)",
+    ),
+    (
+        Invariant::I17Inbox,
+        "SELECT source || ' ' || event_id, count(*) || ' rows' FROM inbox GROUP BY source, event_id \
+         HAVING count(*) > 1",
+    ),
+    (
+        Invariant::I17Inbox,
+        "SELECT c.id, 'its webhook ' || coalesce(i.in_id || ' is ' || i.state, 'is missing') FROM credits c \
+         JOIN chains h ON h.id = c.chain LEFT JOIN inbox i ON i.id = c.inbox WHERE c.output IS NULL \
+         AND (i.effect IS NOT 'credit.external' OR h.caip <> 'ext:' || i.source)",
+    ),
+    (
+        Invariant::I17Inbox,
+        "SELECT i.in_id, 'it is ' || i.state || ' as ' || coalesce(i.effect, 'nothing yet') \
+         || ' and was forwarded ' || count(e.seq) || ' times' FROM inbox i \
+         LEFT JOIN events e ON e.subject = i.in_id AND e.type = 'inbox.forwarded' \
+         GROUP BY i.id HAVING count(e.seq) <> (i.effect IS 'forward')",
+    ),
+    (
+        // Nobody is credited for one payment by the chain and by a provider, but by an operator's decision.
+        Invariant::I17Inbox,
+        "SELECT d.dep_id, 'credited, and so is ' || x.credit || ' for it' FROM external_outputs x \
+         JOIN txs t ON t.txid = x.txid JOIN outputs o ON o.tx = t.id \
+         AND (x.vout IS NULL OR x.vout = o.vout OR t.sender IS NOT NULL) \
+         JOIN deposits d ON d.output = o.id WHERE d.state = 'credited' \
+         AND NOT EXISTS (SELECT 1 FROM audit WHERE output = o.id AND action = 'release')",
     ),
     (
         Invariant::I10OneEvent,

@@ -7,7 +7,7 @@ use super::deposits::{Cause, Deposit, Fork, Place, columns_of, needs};
 use super::{ReadTx, StoreError, WriteTx};
 use crate::rules::policy::Requirement;
 use crate::rules::{Amount, BlockHash, Outpoint, ids};
-use rusqlite::params;
+use rusqlite::{Row, params};
 
 /// One line of the books.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,15 @@ pub struct JournalEntry {
     pub kind: String,
     /// Unix milliseconds.
     pub at: i64,
+    /// What on its chain made it so; `None` where another provider told of the payment.
+    pub cause: Option<ChainCause>,
+    /// Of a reversal: the state it moved to, or `held`.
+    pub reason: String,
+}
+
+/// What on a chain is the cause of a journal entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChainCause {
     /// The payment's block.
     pub block_height: u64,
     /// Its hash.
@@ -28,8 +37,6 @@ pub struct JournalEntry {
     pub due_height: u64,
     /// The block at the due height; `None` on a reversal.
     pub due_hash: Option<BlockHash>,
-    /// Of a reversal: the state it moved to, or `held`.
-    pub reason: String,
 }
 
 /// What a journal entry changes: the entry's place in the books of its credit.
@@ -55,17 +62,26 @@ impl ReadTx<'_> {
                 sequence: uint(row.get(0)?)?,
                 kind: row.get(1)?,
                 at: row.get(2)?,
-                block_height: uint(row.get(3)?)?,
-                block_hash: row.get(4)?,
-                needs: needs(row.get(5)?, row.get(9)?)?
-                    .ok_or_else(|| StoreError::Corrupt("a journal entry without requirement".into()))?,
-                due_height: uint(row.get(6)?)?,
-                due_hash: row.get(7)?,
+                cause: chain_cause(row)?,
                 reason: row.get(8)?,
             });
         }
         Ok(entries)
     }
+}
+
+fn chain_cause(row: &Row<'_>) -> Result<Option<ChainCause>, StoreError> {
+    let Some(block_height) = row.get(3)? else {
+        return Ok(None);
+    };
+    Ok(Some(ChainCause {
+        block_height: uint(block_height)?,
+        block_hash: row.get(4)?,
+        needs: needs(row.get(5)?, row.get(9)?)?
+            .ok_or_else(|| StoreError::Corrupt("a journal entry without requirement".into()))?,
+        due_height: uint(row.get(6)?)?,
+        due_hash: row.get(7)?,
+    }))
 }
 
 impl WriteTx<'_> {
@@ -97,11 +113,13 @@ impl WriteTx<'_> {
             sequence: entries + 1,
             kind: if entries == 0 { "credit" } else { "reinstatement" }.to_owned(),
             at: self.now_ms(),
-            block_height: height,
-            block_hash: block.header.hash,
-            needs,
-            due_height: due.height,
-            due_hash: Some(due.header.hash),
+            cause: Some(ChainCause {
+                block_height: height,
+                block_hash: block.header.hash,
+                needs,
+                due_height: due.height,
+                due_hash: Some(due.header.hash),
+            }),
             reason: String::new(),
         };
         self.book(
@@ -141,11 +159,13 @@ impl WriteTx<'_> {
             sequence: entries + 1,
             kind: "reversal".to_owned(),
             at: self.now_ms(),
-            block_height: was_at.height,
-            block_hash,
-            needs,
-            due_height,
-            due_hash: None,
+            cause: Some(ChainCause {
+                block_height: was_at.height,
+                block_hash,
+                needs,
+                due_height,
+                due_hash: None,
+            }),
             reason: reason.to_owned(),
         };
         self.book(
@@ -212,8 +232,15 @@ impl WriteTx<'_> {
     }
 
     fn book(&mut self, deposit: &Deposit, booked: Booked) -> Result<(), StoreError> {
-        let entry = &booked.entry;
-        let (confirmations, tag) = columns_of(Some(entry.needs));
+        self.write_entry(&booked.credit_id, &booked.entry)?;
+        self.credit_event(deposit, &booked)
+    }
+
+    /// Writes a line of the books.
+    pub(super) fn write_entry(&mut self, credit_id: &str, entry: &JournalEntry) -> Result<(), StoreError> {
+        let cause = entry.cause.as_ref();
+        let (confirmations, tag) = columns_of(cause.map(|cause| cause.needs));
+        let height = |of: fn(&ChainCause) -> u64| cause.map(|cause| int(of(cause))).transpose();
         self.conn()
             .prepare_cached(
                 "INSERT INTO journal (credit, sequence, kind, at, block_height, block_hash, \
@@ -221,19 +248,19 @@ impl WriteTx<'_> {
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
             )?
             .execute(params![
-                booked.credit_id,
+                credit_id,
                 int(entry.sequence)?,
                 entry.kind,
                 entry.at,
-                int(entry.block_height)?,
-                entry.block_hash,
+                height(|cause| cause.block_height)?,
+                cause.map(|cause| cause.block_hash),
                 confirmations,
                 tag,
-                int(entry.due_height)?,
-                entry.due_hash,
+                height(|cause| cause.due_height)?,
+                cause.and_then(|cause| cause.due_hash),
                 entry.reason
             ])?;
-        self.credit_event(deposit, &booked)
+        Ok(())
     }
 }
 

@@ -154,6 +154,8 @@ impl ReadTx<'_> {
         while let Some(row) = rows.next()? {
             self.check_deposit(&standing(row)?, found)?;
         }
+        self.check_external_credits(found)?;
+        self.check_inbox_events(found)?;
         self.check_chain_events(found)?;
         self.check_unattributed_events(found)?;
         self.check_deliveries(found)?;
@@ -291,6 +293,39 @@ impl ReadTx<'_> {
         Ok(())
     }
 
+    /// A credit that another provider told of is told of once.
+    fn check_external_credits(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
+        let mut statement = self
+            .conn()
+            .prepare_cached("SELECT id, merchant, amount FROM credits WHERE output IS NULL")?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let (id, amount): (String, String) = (row.get(0)?, row.get(2)?);
+            let told = [("credit.created", Some(amount.as_str()))];
+            self.check_events(&id, row.get(1)?, &told, found)?;
+        }
+        Ok(())
+    }
+
+    /// Operators are told of each content that was set aside, and of each parking: one that is parked was.
+    fn check_inbox_events(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
+        let mut statement = self.conn().prepare_cached(
+            "SELECT i.in_id, (SELECT count(*) FROM inbox_aside WHERE inbox = i.id), \
+             (SELECT count(*) FROM events WHERE subject = i.in_id AND type = 'inbox.set_aside'), \
+             i.state = 'parked' AND NOT EXISTS (SELECT 1 FROM events WHERE subject = i.in_id \
+             AND type = 'inbox.parked') FROM inbox i",
+        )?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let (id, aside, told): (String, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            if aside != told || row.get(3)? {
+                let what = format!("{aside} contents are set aside, {told} told of; or its parking was not");
+                found.push(violation(Invariant::I10OneEvent, &id, what));
+            }
+        }
+        Ok(())
+    }
+
     /// Coin that nothing explains is told once.
     fn check_unattributed_events(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
         let mut statement = self
@@ -344,6 +379,7 @@ impl ReadTx<'_> {
                  AND NOT EXISTS (SELECT 1 FROM chains WHERE 'chain:' || caip = e.subject) \
                  AND NOT EXISTS (SELECT 1 FROM unattributed WHERE un_id = e.subject) \
                  AND NOT EXISTS (SELECT 1 FROM invoices WHERE inv_id = e.subject) \
+                 AND NOT EXISTS (SELECT 1 FROM inbox WHERE in_id = e.subject) \
                  AND NOT EXISTS (SELECT 1 FROM endpoints \
                                  WHERE 'endpoint:' || ep_id || ':' || e.sequence = e.subject)",
             ),

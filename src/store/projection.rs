@@ -20,6 +20,8 @@ const COUNTERS: &[(&str, &str)] = &[
     ("txs", "rival"),
     ("txs", "rival_lists"),
     ("outputs", "duplicates"),
+    ("inbox", "duplicates"),
+    ("inbox", "last_at"),
 ];
 
 /// What two databases that were fed one chain in different ways must agree on: money, places and rules, by

@@ -5,6 +5,7 @@ use super::chains::{ChainKey, one};
 use super::codec::{int, uint};
 use super::deposits::{Deposit, HELD_INTERNAL, HELD_OWN_INPUTS, HELD_REEXECUTED};
 use super::executions::Execution;
+use super::external::HELD_EXTERNAL;
 use super::matching::{Context, Matched};
 use super::unattributed::HELD_CLOSED_BY_HAND;
 use super::{StoreError, WriteTx};
@@ -319,7 +320,11 @@ impl WriteTx<'_> {
             vout: recording.vout,
         };
         let is_closed = candidate.sender.is_some() && self.closes_unattributed(at.chain, &outpoint)?;
-        let hold = is_closed.then_some(HELD_CLOSED_BY_HAND).or(hold);
+        let is_told = self.is_told_externally(&at.id, &outpoint)?;
+        let hold = is_closed
+            .then_some(HELD_CLOSED_BY_HAND)
+            .or(is_told.then_some(HELD_EXTERNAL))
+            .or(hold);
         let asset = at.asset(hit.output.asset)?;
         let deposit = Deposit {
             output: recording.output,

@@ -67,6 +67,7 @@ mod evm_tags;
 mod evm_transfers;
 mod full_disk;
 mod harness;
+mod inbox_store;
 mod invoice_expiry;
 mod invoice_rules;
 mod invoices;

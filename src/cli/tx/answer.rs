@@ -214,7 +214,11 @@ fn story_json(chains: &Chains, id: &ChainId, story: &DepositStory) -> StoryJson 
             created_at: rfc3339(credit.created_at),
             net: credit.net.to_units_string(deposit.decimals),
             net_base: credit.net.to_string(),
-            journal: credit.journal.iter().map(|entry| entry_json(id, entry)).collect(),
+            journal: credit
+                .journal
+                .iter()
+                .filter_map(|entry| entry_json(id, entry))
+                .collect(),
         }),
         history: story.audit.iter().map(|change| change_json(id, change)).collect(),
         events: story.events.iter().map(event_json).collect(),
@@ -225,24 +229,26 @@ fn story_json(chains: &Chains, id: &ChainId, story: &DepositStory) -> StoryJson 
     }
 }
 
-fn entry_json(chain: &ChainId, entry: &JournalEntry) -> EntryJson {
-    EntryJson {
+/// What a transaction on a chain paid has its cause there.
+fn entry_json(chain: &ChainId, entry: &JournalEntry) -> Option<EntryJson> {
+    let cause = entry.cause?;
+    Some(EntryJson {
         sequence: entry.sequence,
         entry: entry.kind.clone(),
         at: rfc3339(entry.at),
-        block_height: entry.block_height,
-        block_hash: chain.print(entry.block_hash),
-        confirmations_required: match (entry.needs, entry.due_hash) {
+        block_height: cause.block_height,
+        block_hash: chain.print(cause.block_hash),
+        confirmations_required: match (cause.needs, cause.due_hash) {
             (Requirement::Confirmations(_), Some(_)) => {
-                Some(deposits::needed(entry.block_height, entry.due_height))
+                Some(deposits::needed(cause.block_height, cause.due_height))
             }
             (needs, _) => needs.confirmations(),
         },
-        finality_required: entry.needs.tag(),
-        due_height: entry.due_height,
-        due_hash: entry.due_hash.map(|hash| chain.print(hash)),
+        finality_required: cause.needs.tag(),
+        due_height: cause.due_height,
+        due_hash: cause.due_hash.map(|hash| chain.print(hash)),
         reason: entry.reason.clone(),
-    }
+    })
 }
 
 fn change_json(chain: &ChainId, change: &AuditRow) -> ChangeJson {

@@ -80,10 +80,10 @@ pub struct CreditRow {
     pub outpoint: Outpoint,
     /// The merchant's slug.
     pub merchant: String,
-    /// The reference that the address was watched with.
+    /// The reference that the address was watched with, or that another provider gave.
     pub reference: String,
-    /// The script paid to.
-    pub script: Script,
+    /// The script paid to; `None` where another provider told of the payment.
+    pub script: Option<Script>,
     /// CAIP-19 id of the asset.
     pub asset: String,
     /// The asset's symbol.
@@ -102,10 +102,12 @@ pub struct CreditRow {
     pub last_at: i64,
     /// Of a reversal: why.
     pub last_reason: String,
-    /// The height of the payment's block, by the last entry.
-    pub block_height: u64,
+    /// The height of the payment's block, by the last entry; `None` where another provider told of it.
+    pub block_height: Option<u64>,
     /// When the credit was made, Unix milliseconds.
     pub created_at: i64,
+    /// The webhook by which another provider told of it.
+    pub inbox: Option<String>,
 }
 
 impl ReadTx<'_> {
@@ -294,11 +296,12 @@ impl Query {
     }
 }
 
-const CREDIT_SELECT: &str = "SELECT c.rowid, c.id, c.chain, c.txid, c.vout, m.slug, a.reference, \
-     a.script, s.caip, s.symbol, s.decimals, c.amount, j.sequence, j.kind, j.at, j.block_height, \
-     c.created_at, j.reason \
+const CREDIT_SELECT: &str = "SELECT c.rowid, c.id, c.chain, c.txid, c.vout, m.slug, \
+     coalesce(a.reference, c.reference), a.script, s.caip, s.symbol, s.decimals, c.amount, j.sequence, \
+     j.kind, j.at, j.block_height, c.created_at, j.reason, \
+     (SELECT in_id FROM inbox WHERE id = c.inbox) \
      FROM credits c JOIN merchants m ON m.id = c.merchant JOIN assets s ON s.id = c.asset \
-     JOIN outputs o ON o.id = c.output JOIN addresses a ON a.id = o.address \
+     LEFT JOIN outputs o ON o.id = c.output LEFT JOIN addresses a ON a.id = o.address \
      JOIN journal j ON j.credit = c.id \
      AND j.sequence = (SELECT max(sequence) FROM journal WHERE credit = c.id)";
 
@@ -340,9 +343,10 @@ fn credit_row(row: &rusqlite::Row<'_>) -> Result<CreditRow, StoreError> {
         entries,
         last_kind: row.get(13)?,
         last_at: row.get(14)?,
-        block_height: uint(row.get(15)?)?,
+        block_height: row.get::<_, Option<i64>>(15)?.map(uint).transpose()?,
         created_at: row.get(16)?,
         last_reason: row.get(17)?,
+        inbox: row.get(18)?,
     })
 }
 

@@ -108,6 +108,67 @@ fn a_second_row_for_the_same_fact_is_loud_under_every_conflict_clause() {
 }
 
 #[test]
+fn a_credit_has_an_output_or_a_source_and_its_webhook() {
+    let (_scratch, database) = fixture();
+    let more = "
+        INSERT INTO chains (id, caip, alias) VALUES (2, 'ext:gateway', 'ext:gateway');
+        INSERT INTO inbox
+            (id, in_id, source, event_id, fingerprint, body, state, next_at, received_at, last_at)
+            VALUES (1, 'in_1', 'gateway', 'evt_1', zeroblob(32), x'00', 'waiting', 0, 0, 0);";
+    database.conn.execute_batch(more).unwrap();
+    let credit = |id: &str, chain: i64, output: &str, inbox: &str, reference: &str| {
+        format!(
+            "INSERT INTO credits (id, chain, txid, vout, output, merchant, asset, amount, created_at, inbox, \
+             reference) \
+             VALUES ('{id}', {chain}, zeroblob(32), 7, {output}, 1, 1, '5', 0, {inbox}, {reference})"
+        )
+    };
+    for (chain, output, inbox, reference) in [
+        (1, "NULL", "NULL", "NULL"),
+        (1, "NULL", "1", "''"),
+        (2, "2", "NULL", "NULL"),
+        (2, "2", "1", "''"),
+        (2, "NULL", "1", "NULL"),
+        (1, "2", "NULL", "''"),
+    ] {
+        refused(&database.conn, &credit("cr_2", chain, output, inbox, reference));
+    }
+    let told = credit("cr_2", 2, "NULL", "1", "''");
+    database.conn.execute_batch(&told).unwrap();
+    for verb in ["INSERT OR REPLACE", "REPLACE", "INSERT OR IGNORE"] {
+        let again = credit("cr_3", 2, "NULL", "1", "''").replacen("INSERT", verb, 1);
+        refused(&database.conn, &again);
+    }
+    let entry = |credit: &str, cause: &str| {
+        format!(
+            "INSERT INTO journal (credit, sequence, kind, at, block_height, block_hash, confirmations, \
+             due_height, due_hash) VALUES ('{credit}', 1, 'credit', 0, {cause})"
+        )
+    };
+    let (none, block) = (
+        "NULL, NULL, NULL, NULL, NULL",
+        "5, zeroblob(32), 2, 6, zeroblob(32)",
+    );
+    refused(&database.conn, &entry("cr_2", block));
+    refused(&database.conn, &entry("cr_2", "NULL, NULL, 2, NULL, NULL"));
+    database.conn.execute_batch(&entry("cr_2", none)).unwrap();
+    database
+        .conn
+        .execute_batch(&credit("cr_4", 1, "2", "NULL", "NULL"))
+        .unwrap();
+    refused(&database.conn, &entry("cr_4", none));
+    for change in [
+        "DELETE FROM inbox",
+        "UPDATE inbox SET event_id = 'evt_2'",
+        "UPDATE inbox SET body = x'01'",
+        "UPDATE inbox SET body = NULL",
+        "UPDATE inbox SET fingerprint = randomblob(32)",
+    ] {
+        refused(&database.conn, change);
+    }
+}
+
+#[test]
 fn the_journal_alternates_without_gap() {
     let (_scratch, database) = fixture();
     let entry = |sequence: i64, kind: &str, due: &str| {
