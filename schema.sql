@@ -529,6 +529,27 @@ CREATE TABLE endpoint_secrets (
     UNIQUE (endpoint, secret)
 ) STRICT;
 
+-- Who may use the API. Of a key only its hash is kept.
+CREATE TABLE api_keys (
+    id           INTEGER PRIMARY KEY,
+    -- hash of the hash
+    key_id       TEXT NOT NULL UNIQUE,
+    -- NULL = an operator's
+    merchant     INTEGER REFERENCES merchants (id),
+    -- what it is used by: two of a name live at once while one takes the place of the other
+    name         TEXT NOT NULL,
+    -- words, separated by spaces
+    scopes       TEXT NOT NULL,
+    hash         BLOB NOT NULL UNIQUE CHECK (length(hash) = 32),
+    created_at   INTEGER NOT NULL,
+    -- NULL = until it is revoked
+    expires_at   INTEGER,
+    revoked_at   INTEGER,
+    -- to the minute
+    last_used_at INTEGER
+) STRICT;
+CREATE INDEX api_keys_by_merchant ON api_keys (merchant);
+
 -- The way of an event to one endpoint: made in the event's transaction, for those subscribed at that moment,
 -- or by a replay that names the endpoint.
 CREATE TABLE deliveries (

@@ -94,8 +94,8 @@ fn main() {
 /// Nothing but what has no default, and a receiver on this machine.
 fn config(sandbox: &Sandbox) -> String {
     format!(
-        "[ops]\nlisten = \"off\"\n[callbacks]\nallow_ranges = [\"127.0.0.0/8\"]\n[[bitcoin]]\nalias = \
-         \"{ALIAS}\"\n\
+        "[ops]\nlisten = \"off\"\n[api]\nlisten = \"off\"\n[callbacks]\nallow_ranges = [\"127.0.0.0/8\"]\n\
+         [[bitcoin]]\nalias = \"{ALIAS}\"\n\
          network = \"regtest\"\ninstance = \"{INSTANCE}\"\nrpc_url = \"{}\"\ncookie_file = \"{}\"\n\
          [[bitcoin.policy]]\nconfirmations = 1\n",
         sandbox.url(),

@@ -66,7 +66,8 @@ pub fn check(config: &Config) -> std::io::Result<Vec<Line>> {
         database_line(&config.database),
         running::daemon_line(&running),
         callbacks_line(config),
-        running::ops_line(config.ops.listen, &running),
+        running::listen_line("ops", "health and metrics are off", config.ops.listen, &running),
+        running::listen_line("api", "the API is off", config.api.listen, &running),
     ];
     lines.extend(config.backup.as_ref().map(backup_line));
     for chain in &config.bitcoin {

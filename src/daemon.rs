@@ -9,6 +9,7 @@ mod work;
 
 pub use chains::{new_chain, terms};
 
+use crate::api::{self, Api};
 use crate::chain::ChainSource;
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::check;
@@ -17,7 +18,8 @@ use crate::config::{BitcoinChain, ChainConfig, Config, EvmChain, MerchantConfig,
 use crate::deliver::{self, Deliverer};
 use crate::egress::{GuardedDial, HttpDial, SystemResolver, TlsError};
 use crate::follow::{FollowError, Follower};
-use crate::ops::{self, Followed, Listener, Ops};
+use crate::listen::{Listener, Tls, TlsFileError};
+use crate::ops::{self, Followed, Ops};
 use crate::pulse::{Pulse, PulsingDial};
 use crate::store::{Database, Store, StoreError};
 use crate::telemetry::error_line;
@@ -65,14 +67,22 @@ pub enum DaemonError {
     /// The certificates for callbacks cannot be used.
     #[error("read callbacks.ca_file")]
     Certificates(#[source] TlsError),
-    /// The listener for operators cannot be had.
+    /// The certificate for merchants cannot be used.
+    #[error("read the certificate of [api]")]
+    ApiCertificate(#[source] TlsFileError),
+    /// The file of its key is not there to be named.
+    #[error("read api.tls_key_file")]
+    ApiKeyFile(#[source] SecretError),
+    /// A listener cannot be had.
     #[error(
-        "listen on {address}: name a free address of this machine as `[ops] listen` in the config, or stop \
-         what listens there"
+        "listen on {address}: name a free address of this machine as `[{table}] listen` in the config, or \
+         stop what listens there"
     )]
     Listen {
         /// Where.
         address: SocketAddr,
+        /// The table of the config that says so.
+        table: &'static str,
         /// Why not.
         #[source]
         source: std::io::Error,
@@ -163,6 +173,7 @@ struct Prepared {
     evm: Vec<EvmNodes>,
     callbacks: GuardedDial,
     ops: Option<Listener>,
+    api: Option<Listener>,
 }
 
 /// Gets all of it before the database is opened: opening ends a daemon that runs on the same file, and a
@@ -184,21 +195,47 @@ async fn prepare(config: &Config, clock: Clock) -> Result<Prepared, DaemonError>
         evm: config.evm.iter().map(nodes).collect::<Result<_, _>>()?,
         callbacks: callbacks.map_err(DaemonError::Certificates)?,
         ops: match config.ops.listen {
-            Some(address) => Some(listen(config, address, clock).await?),
+            Some(address) => Some(had(config, "ops", address, ops::listen(address, clock).await)?),
+            None => None,
+        },
+        api: match config.api.listen {
+            Some(address) => {
+                let tls = api_tls(config)?;
+                let listener = api::listen(config, address, tls, clock).await;
+                Some(had(config, "api", address, listener)?)
+            }
             None => None,
         },
     })
 }
 
-async fn listen(config: &Config, address: SocketAddr, clock: Clock) -> Result<Listener, DaemonError> {
-    match ops::listen(address, clock).await {
-        Ok(listener) => Ok(listener),
+fn api_tls(config: &Config) -> Result<Option<Tls>, DaemonError> {
+    let Some(files) = &config.api.tls else {
+        return Ok(None);
+    };
+    let key = files.key.path().map_err(DaemonError::ApiKeyFile)?;
+    let tls = Tls::read(&files.certificate, &key).map_err(DaemonError::ApiCertificate)?;
+    Ok(Some(tls))
+}
+
+/// The listener that was asked for, or why there is none.
+fn had(
+    config: &Config,
+    table: &'static str,
+    address: SocketAddr,
+    listener: std::io::Result<Listener>,
+) -> Result<Listener, DaemonError> {
+    listener.map_err(|source| {
         // A daemon that runs on the database has its port too, and is the better thing to name.
-        Err(source) => Err(match Database::held_by_a_daemon(&config.database) {
+        match Database::held_by_a_daemon(&config.database) {
             Some(held) => DaemonError::Database(held),
-            None => DaemonError::Listen { address, source },
-        }),
-    }
+            None => DaemonError::Listen {
+                address,
+                table,
+                source,
+            },
+        }
+    })
 }
 
 /// Opens the database, and waits for space or for another writer as long as it takes.
@@ -253,7 +290,8 @@ async fn run_parts(
     }
     let nodes = (prepared.bitcoin, prepared.evm);
     let followed = follow_all(config, nodes, clock, store, &mut parts).await?;
-    // The sender of callbacks and the runner of jobs are told of a stop; all else can be dropped anywhere.
+    // The API, the sender of callbacks and the runner of jobs are told of a stop; all else can be dropped
+    // anywhere.
     let (stop, told_to_stop) = watch::channel(false);
     let working = work::start(
         work::jobs(config, store, clock),
@@ -261,6 +299,8 @@ async fn run_parts(
         told_to_stop.clone(),
         &mut parts,
     );
+    let serving = (clock, told_to_stop.clone());
+    let api = serve_api(config, prepared.api, serving, store, &mut parts)?;
     let delivering = deliver(
         config,
         prepared.callbacks,
@@ -274,7 +314,7 @@ async fn run_parts(
     };
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), database = %config.database.display(),
-        chains = followed.len(), ops = %ops, "creditd is ready"
+        chains = followed.len(), api = %api, ops = %ops, "creditd is ready"
     );
     manager.ready(&followed);
     let of = |followed: &Followed| (format!("follower of {}", followed.alias), followed.pulse.clone());
@@ -294,7 +334,7 @@ async fn run_parts(
     manager.stopping();
     let stopping = async {
         stop.send_replace(true);
-        // They let go of their ends once they have settled what they could.
+        // They let go of their ends once they have answered and settled what they could.
         stop.closed().await;
         parts.shutdown().await;
     };
@@ -374,10 +414,7 @@ fn deliver(
     let (store, pulse) = (store.clone(), Pulse::default());
     let felt = pulse.clone();
     parts.spawn(async move {
-        let mut stop = pin!(async {
-            // Should nobody be left who could tell, that is a stop too.
-            let _ = told_to_stop.wait_for(|is_told| *is_told).await;
-        });
+        let mut stop = pin!(told(&mut told_to_stop));
         let opened = tokio::select! { biased;
             () = &mut stop => return Ok(()),
             opened = Deliverer::open(store, clock, dial, settings) => opened,
@@ -386,6 +423,31 @@ fn deliver(
         deliverer.run(stop).await.map_err(DaemonError::Deliver)
     });
     pulse
+}
+
+/// Waits for a stop. Should nobody be left who could tell, that is one too.
+async fn told(told_to_stop: &mut watch::Receiver<bool>) {
+    let _ = told_to_stop.wait_for(|is_told| *is_told).await;
+}
+
+/// Starts answering merchants, and says where.
+fn serve_api(
+    config: &Config,
+    listener: Option<Listener>,
+    (clock, mut told_to_stop): (Clock, watch::Receiver<bool>),
+    store: &Store,
+    parts: &mut JoinSet<Result<(), DaemonError>>,
+) -> Result<String, DaemonError> {
+    let Some(listener) = listener else {
+        return Ok("off".to_owned());
+    };
+    let address = listener.address().map_err(DaemonError::System)?;
+    let api = Api::new(store.clone(), clock, config);
+    parts.spawn(async move {
+        api.serve(listener, told(&mut told_to_stop)).await;
+        Ok(())
+    });
+    Ok(address.to_string())
 }
 
 /// Starts answering operators, and says where.

@@ -12,6 +12,7 @@ pub mod clock;
 pub mod config;
 pub mod egress;
 pub mod index;
+pub mod listen;
 pub mod pulse;
 pub mod telemetry;
 pub mod webhook;
@@ -24,6 +25,7 @@ pub mod store;
 
 pub mod sandbox;
 
+pub mod api;
 pub mod check;
 pub mod cli;
 pub mod daemon;

@@ -110,11 +110,16 @@ pub(super) fn daemon_line(running: &Running) -> Line {
     }
 }
 
-/// The line about the listener for operators.
-pub(super) fn ops_line(listen: Option<SocketAddr>, running: &Running) -> Line {
-    let good = |found: String| line("ops", Verdict::Good, found, "");
+/// The line about a listener: the table of the config that names it, and what is said where it is off.
+pub(super) fn listen_line(
+    table: &'static str,
+    off: &str,
+    listen: Option<SocketAddr>,
+    running: &Running,
+) -> Line {
+    let good = |found: String| line(table, Verdict::Good, found, "");
     let Some(address) = listen else {
-        return good("health and metrics are off".to_owned());
+        return good(off.to_owned());
     };
     let error = match try_bind(address) {
         Ok(()) => return good(format!("{address} is free")),
@@ -127,12 +132,11 @@ pub(super) fn ops_line(listen: Option<SocketAddr>, running: &Running) -> Line {
             good(format!("{address} is taken, probably by {who}"))
         }
         Running::No | Running::Unknown | Running::Current(_) | Running::Silent(_) | Running::Outdated(..) => {
-            line(
-                "ops",
-                Verdict::Bad,
-                format!("{address} cannot be had: {error}"),
-                "name a free address of this machine as `[ops] listen`, or stop what listens there",
-            )
+            let found = format!("{address} cannot be had: {error}");
+            let next = format!(
+                "name a free address of this machine as `[{table}] listen`, or stop what listens there"
+            );
+            line(table, Verdict::Bad, found, next)
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::callback_args::{Callbacks, Endpoints};
 use super::invoice_args::Invoices;
+use super::key_args::{Keys, Merchants};
 use super::unattributed_args::Unattributed;
 use super::words;
 use crate::rules::HEIGHT_MAX;
@@ -113,6 +114,14 @@ Examples:
     /// The state of the chains, and what only you may decide about them
     #[command(subcommand)]
     Chain(Chain),
+
+    /// Merchants
+    #[command(subcommand)]
+    Merchant(Merchants),
+
+    /// Keys of the API: who may ask (docs/api.md)
+    #[command(subcommand)]
+    Key(Keys),
 
     /// Where callbacks go
     #[command(subcommand)]

@@ -12,6 +12,8 @@ mod import;
 mod invoice_args;
 mod invoices;
 mod jobs;
+mod key_args;
+mod keys;
 mod ledger;
 mod open;
 mod out;
@@ -38,6 +40,7 @@ use callback_args::{CallbackFilter, CallbackRetry, Callbacks, Endpoints};
 use clap::{CommandFactory as _, Parser as _};
 use import::Import;
 use invoice_args::Invoices;
+use key_args::{Keys, Merchants};
 use open::Chains;
 use out::Out;
 use std::process::ExitCode;
@@ -115,6 +118,9 @@ fn run(cli: &Cli) -> anyhow::Result<Outcome> {
         Command::Balances(args) => ledger::balances(out, &load(cli)?, args),
         Command::Chain(command) => chain(out, &load(cli)?, command),
         Command::Endpoint(command) => endpoint(out, &load(cli)?, command),
+        Command::Merchant(Merchants::Add { slug }) => keys::add_merchant(out, &load(cli)?, slug),
+        Command::Merchant(Merchants::List) => keys::list_merchants(out, &load(cli)?),
+        Command::Key(command) => key(out, &load(cli)?, command),
         Command::Callbacks(command) => callbacks(out, &load(cli)?, command),
         Command::Unattributed(command) => unattributed(out, &load(cli)?, command),
         Command::Invoices(command) => invoices(out, &load(cli)?, command),
@@ -150,6 +156,8 @@ fn refuse_json(cli: &Cli) -> Result<(), Problem> {
         | Command::Balances(_)
         | Command::Chain(_)
         | Command::Endpoint(_)
+        | Command::Merchant(_)
+        | Command::Key(_)
         | Command::Callbacks(_)
         | Command::Unattributed(_)
         | Command::Invoices(_)
@@ -239,6 +247,14 @@ fn endpoint(out: &mut Out, config: &Config, command: &Endpoints) -> anyhow::Resu
             repair,
         } => endpoints::rotate(out, config, &whole(id)?, *overlap_hours, repair),
         Endpoints::Test { id, wait_secs } => trial::test(out, config, &whole(id)?, *wait_secs),
+    }
+}
+
+fn key(out: &mut Out, config: &Config, command: &Keys) -> anyhow::Result<Outcome> {
+    match command {
+        Keys::Create(args) => keys::create(out, config, args),
+        Keys::List => keys::list(out, config),
+        Keys::Revoke { id, repair } => keys::revoke(out, config, &ids::whole_in(config, id)?, repair),
     }
 }
 

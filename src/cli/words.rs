@@ -18,6 +18,14 @@ pub(super) fn merchant(text: &str) -> Result<String, String> {
     }
 }
 
+/// What a key is used by.
+pub(super) fn key_name(text: &str) -> Result<String, String> {
+    match is_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err("a name is 1 to 32 of a-z, 0-9 and -, such as \"web-1\"".to_owned()),
+    }
+}
+
 /// What an address is for; may be empty.
 pub(super) fn reference(text: &str) -> Result<String, String> {
     line("a reference", text, REFERENCE_CHARS_MAX)

@@ -49,6 +49,8 @@ pub struct Config {
     pub ops: OpsConfig,
     /// Backups by the clock; `None` = none.
     pub backup: Option<BackupConfig>,
+    /// Where merchants ask.
+    pub api: ApiConfig,
     /// The Bitcoin chains.
     pub bitcoin: Vec<BitcoinChain>,
     /// The EVM chains. There is at least one chain of either kind.
@@ -106,6 +108,30 @@ pub struct BackupConfig {
 pub struct OpsConfig {
     /// The address; `None` = nowhere.
     pub listen: Option<SocketAddr>,
+}
+
+/// Where merchants ask, and how much of it each may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiConfig {
+    /// The address; `None` = nowhere.
+    pub listen: Option<SocketAddr>,
+    /// The certificate and its key; `None` = in the clear.
+    pub tls: Option<ApiTls>,
+    /// Connections at a time.
+    pub connections_max: usize,
+    /// Requests of one key in a second, on average.
+    pub rate_per_sec: u32,
+    /// How long the answer to an idempotency key is kept.
+    pub idempotency_keep: Duration,
+}
+
+/// The files of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiTls {
+    /// The chain of certificates, PEM.
+    pub certificate: PathBuf,
+    /// The private key, PEM.
+    pub key: SecretFile,
 }
 
 /// One Bitcoin chain and the node that tells us of it.

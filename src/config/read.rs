@@ -52,6 +52,7 @@ fn root(root: &Section<'_>, file: &Path) -> Option<Config> {
     let callbacks = process::callbacks(root.table("callbacks").as_ref(), folder);
     let ops = process::ops(root.table("ops").as_ref());
     let backup = process::backup(root.table("backup").as_ref(), folder);
+    let api = process::api(root.table("api").as_ref(), folder);
     let (of_bitcoin, of_evm) = (root.tables("bitcoin"), root.tables("evm"));
     let is_empty = |sections: &Option<Vec<_>>| sections.as_ref().is_some_and(Vec::is_empty);
     let has_none = is_empty(&of_bitcoin) && is_empty(&of_evm);
@@ -78,6 +79,7 @@ fn root(root: &Section<'_>, file: &Path) -> Option<Config> {
         callbacks,
         ops,
         backup,
+        api,
         bitcoin: bitcoin.into_iter().collect::<Option<_>>()?,
         evm: evm.into_iter().collect::<Option<_>>()?,
         merchants,

@@ -470,7 +470,7 @@ fn config(sandbox: &Sandbox) -> String {
     let quoted = |text: &str| Value::from(text).to_string();
     format!(
         "database = \"creditd.db\"\n\n\
-         [ops]\nlisten = \"off\"\n\n\
+         [ops]\nlisten = \"off\"\n[api]\nlisten = \"off\"\n\n\
          [callbacks]\n# The receiver is on this machine.\nallow_ranges = [\"127.0.0.0/8\"]\n\n\
          [[bitcoin]]\nalias = \"btc\"\nnetwork = \"regtest\"\ninstance = \"demo\"\nrpc_url = {}\n\
          cookie_file = {}\npoll_ms = 200\nmempool_ms = 50\n\n\

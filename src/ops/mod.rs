@@ -4,17 +4,16 @@
 
 mod health;
 mod jobs;
-mod listener;
 mod metrics;
 mod nodes;
 mod text;
 mod vitals;
 
-pub use listener::Listener;
 pub use nodes::{NodeSeen, Nodes, NodesSeen};
 pub use vitals::{Ailment, Part, Vitals};
 
 use crate::clock::Clock;
+use crate::listen::{Bounds, Listener};
 use crate::pulse::Pulse;
 use crate::rules::ChainId;
 use crate::store::report::Readings;
@@ -63,12 +62,21 @@ struct Parts {
     reads: Semaphore,
 }
 
+/// What strangers can have of the listener. Who has asked has its place for more than the database's patience
+/// and the reading of a large answer.
+const BOUNDS: Bounds = Bounds {
+    connections_max: 32,
+    asking: Duration::from_secs(3),
+    life: Some(Duration::from_secs(10)),
+    stall: Duration::from_secs(10),
+};
+
 /// Opens the listener. Connections are taken once [`Ops::serve`] runs.
 ///
 /// # Errors
 /// The address is taken, or not this machine's.
 pub async fn listen(address: SocketAddr, clock: Clock) -> std::io::Result<Listener> {
-    Listener::bind(address, clock).await
+    Listener::bind(address, BOUNDS, None, clock).await
 }
 
 impl Ops {

@@ -49,7 +49,7 @@ hash32! {
 
 /// Hex digits, small letters. Every event prints half a dozen hashes, and to format byte by byte takes longer
 /// than to make the hash.
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: [char; 16] = [
         '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f',
     ];
@@ -260,6 +260,11 @@ pub fn external_txid(payment: &str) -> Txid {
 pub fn endpoint_id(merchant: Option<&str>, url: &str) -> String {
     let owner = merchant.map_or(String::new(), |slug| format!("merchant {slug}"));
     derive("ep_", &[b"endpoint", owner.as_bytes(), url.as_bytes()])
+}
+
+/// The id of an API key, by the hash that is kept of it.
+pub fn key_id(hash: &[u8; 32]) -> String {
+    derive("key_", &[b"api key", hash])
 }
 
 /// The id of an event that can happen to its subject more than once: subject, fact and version.

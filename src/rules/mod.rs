@@ -3,6 +3,7 @@
 //! [`state`].
 
 pub mod amount;
+pub mod api_key;
 pub mod block;
 pub mod chain_state;
 pub mod fork;

@@ -15,7 +15,45 @@ impl ReadTx<'_> {
     }
 }
 
+/// A merchant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MerchantRow {
+    /// Its name.
+    pub slug: String,
+    /// What its own transfers are.
+    pub internal: String,
+    /// When it was made, Unix milliseconds.
+    pub created_at: i64,
+}
+
+impl ReadTx<'_> {
+    /// All merchants, by name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn merchants(&self) -> Result<Vec<MerchantRow>, StoreError> {
+        let mut statement = self
+            .conn()
+            .prepare_cached("SELECT slug, internal, created_at FROM merchants ORDER BY slug")?;
+        let rows = statement.query_map([], |row| {
+            Ok(MerchantRow {
+                slug: row.get(0)?,
+                internal: row.get(1)?,
+                created_at: row.get(2)?,
+            })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+}
+
 impl WriteTx<'_> {
+    /// Makes a merchant; false when there is one of that name.
+    pub fn add_merchant(&mut self, slug: &str) -> Result<bool, StoreError> {
+        let is_known = self.has_merchant(slug)?;
+        self.ensure_merchant(slug)?;
+        Ok(!is_known)
+    }
+
     /// The merchant of a slug, made at its first use.
     pub(super) fn ensure_merchant(&mut self, slug: &str) -> Result<i64, StoreError> {
         let now = self.now_ms();

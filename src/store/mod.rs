@@ -36,6 +36,7 @@ mod invoice_events;
 mod invoices;
 mod invoicing;
 mod jobs;
+mod keys;
 mod load;
 mod lock;
 mod matching;
@@ -85,8 +86,10 @@ pub use inbox::{DueInbox, Effect, INBOX_BODY_BYTES_MAX, INBOX_JOB, InboxRetry, N
 pub use invoices::{Invoice, InvoicePayment, NewCallback, NewInvoice};
 pub use invoicing::{CancelOutcome, ChainLook, METADATA_BYTES_MAX, REFERENCE_BYTES_MAX};
 pub use jobs::{JobLease, JobOutcome, JobRow, JobRun};
+pub use keys::{ApiKeyRow, KeyOwner, KeyState, NewApiKey};
 pub use lock::Runner;
 pub use mempool::{ListApplied, Listing};
+pub use merchants::MerchantRow;
 pub use nodes::NodeEndpoint;
 pub use open::OpenMode;
 pub use pool::{PoolEmpty, PoolWork, TakeAddress, TakenAddress};

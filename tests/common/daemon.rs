@@ -29,6 +29,8 @@ pub struct Setup {
     pub confirmations: u32,
     /// Where health and metrics are served: `off` unless changed, `127.0.0.1:0` for a port of its own.
     pub ops_listen: String,
+    /// Where merchants ask, likewise, with what else `[api]` says.
+    pub api: String,
     /// More lines for the `[[bitcoin]]` table, such as `start = 0`.
     pub chain_lines: String,
     /// More tables at the end of the file.
@@ -56,6 +58,7 @@ impl Setup {
             instance: "test".to_owned(),
             confirmations: 3,
             ops_listen: "off".to_owned(),
+            api: "listen = \"off\"".to_owned(),
             chain_lines: String::new(),
             tables: String::new(),
             has_bitcoin: true,
@@ -95,8 +98,9 @@ impl Setup {
             name => format!("instance = {}\n", quote(name)),
         };
         let head = format!(
-            "database = \"creditd.db\"\n\n[log]\nlevel = \"debug\"\n\n[ops]\nlisten = {}\n\n",
-            quote(&self.ops_listen)
+            "database = \"creditd.db\"\n\n[log]\nlevel = \"debug\"\n\n[ops]\nlisten = {}\n\n[api]\n{}\n\n",
+            quote(&self.ops_listen),
+            self.api,
         );
         if !self.has_bitcoin {
             return format!("{head}{}\n", self.tables);
@@ -202,11 +206,23 @@ impl Daemon {
     /// The port of the listener for operators of the last start, once it is up.
     #[track_caller]
     pub fn ops_port(&self) -> u16 {
+        self.port_of("ops")
+    }
+
+    /// The port that merchants ask at, likewise.
+    #[track_caller]
+    pub fn api_port(&self) -> u16 {
+        self.port_of("api")
+    }
+
+    #[track_caller]
+    fn port_of(&self, listener: &str) -> u16 {
+        let before = format!("{listener}=127.0.0.1:");
         wait_until("the daemon is ready", PATIENCE, || {
             let log = self.log();
             let mut ready = log.lines().filter(|line| line.contains("creditd is ready"));
             let line = ready.nth(self.starts - 1)?;
-            let (_, rest) = line.split_once("ops=127.0.0.1:")?;
+            let (_, rest) = line.split_once(&before)?;
             rest.split_whitespace().next()?.parse().ok()
         })
     }

@@ -6,6 +6,7 @@
 
 pub mod accounts;
 pub mod anvil;
+pub mod api;
 pub mod asks;
 pub mod bloom;
 pub mod contracts;

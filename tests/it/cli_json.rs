@@ -142,6 +142,7 @@ fn every_key_is_documented() {
     }
     unattributed_keys_are_documented(&mut commands);
     invoice_keys_are_documented(&mut commands);
+    api_keys_are_documented(&sample.files, &mut commands);
     for command in WITHOUT {
         assert!(commands.remove(command), "{command}");
         assert!(DOCUMENT.contains(&format!("`{command}`")), "{command}");
@@ -150,6 +151,22 @@ fn every_key_is_documented() {
         commands.is_empty(),
         "these answer in JSON and were not asked: {commands:?}"
     );
+}
+
+fn api_keys_are_documented(files: &Daemon, commands: &mut BTreeSet<String>) {
+    let made = files.json(&["key", "create", "--ops", "--name", "a", "--scopes", "all"]);
+    let key = made["key"]["id"].as_str().unwrap();
+    let create = vec!["--merchant", "shop", "--name", "a", "--scopes", "all"];
+    for (command, args) in [
+        ("merchant add", vec!["shop"]),
+        ("merchant list", vec![]),
+        ("key create", create),
+        ("key list", vec![]),
+        ("key revoke", vec![key, "--reason", "x"]),
+    ] {
+        assert_documented(files, command, &args);
+        commands.remove(command);
+    }
 }
 
 fn unattributed_keys_are_documented(commands: &mut BTreeSet<String>) {

@@ -12,6 +12,8 @@ mod common;
 mod absurd_numbers;
 mod accept_reorg;
 mod address;
+mod api_keys;
+mod api_limits;
 mod await_sweep;
 mod bad_nodes;
 mod balancers;

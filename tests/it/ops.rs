@@ -296,7 +296,7 @@ fn remote_addresses_need_a_word() {
     ] {
         let daemon = Daemon::prepare(&Setup::for_stub(&node.stub));
         let config = std::fs::read_to_string(daemon.config_file()).unwrap();
-        let config = config.replace("listen = \"off\"", lines);
+        let config = config.replace("[ops]\nlisten = \"off\"", &format!("[ops]\n{lines}"));
         let config = creditd::config::Config::parse(&daemon.config_file(), &config);
         assert_eq!(config.is_ok(), is_good, "{lines}: {config:?}");
     }

@@ -35,8 +35,8 @@ fn lock(daemon: &Daemon) -> Database {
 
 fn take_port(daemon: &Daemon) -> TcpListener {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let listen = format!("listen = \"{}\"", taken.local_addr().unwrap());
-    edit(daemon, "listen = \"off\"", &listen);
+    let listen = format!("[ops]\nlisten = \"{}\"", taken.local_addr().unwrap());
+    edit(daemon, "[ops]\nlisten = \"off\"", &listen);
     taken
 }
 

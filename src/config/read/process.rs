@@ -1,8 +1,10 @@
-//! `[log]`, `[callbacks]`, `[ops]` and `[backup]`: what concerns the daemon and no chain. An absent table
-//! reads as one without keys.
+//! `[log]`, `[callbacks]`, `[ops]`, `[backup]` and `[api]`: what concerns the daemon and no chain. An absent
+//! table reads as one without keys.
 
 use super::super::section::Section;
-use super::super::{BackupConfig, CallbacksConfig, LogConfig, LogFormat, OpsConfig};
+use super::super::{
+    ApiConfig, ApiTls, BackupConfig, CallbacksConfig, LogConfig, LogFormat, OpsConfig, SecretFile,
+};
 use super::text;
 use crate::egress::{Policy as EgressPolicy, Range};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,6 +13,8 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 const OPS_LISTEN: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 9333);
+const API_LISTEN: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 9334);
+const LISTEN: &str = "an address and a port such as \"127.0.0.1:9333\", or \"off\"";
 
 pub(super) fn log(section: Option<&Section<'_>>) -> LogConfig {
     let format = section.and_then(|log| {
@@ -85,11 +89,7 @@ pub(super) fn ops(section: Option<&Section<'_>>) -> OpsConfig {
     let Some(section) = section else {
         return OpsConfig { listen: usual };
     };
-    let allowed = "an address and a port such as \"127.0.0.1:9333\", or \"off\"";
-    let listen = section.optional("listen", allowed, |value| match text(value)? {
-        "off" => Some(None),
-        address => address.parse().ok().map(Some),
-    });
+    let listen = listen(section);
     let allow_remote = section.optional("allow_remote", "true or false", DeValue::as_bool);
     let listen = listen.unwrap_or(usual);
     if let Some(address) = listen
@@ -120,4 +120,70 @@ pub(super) fn backup(section: Option<&Section<'_>>, folder: &Path) -> Option<Bac
         every: Duration::from_secs(every_hours * 3_600),
         keep: usize::try_from(keep).unwrap_or(usize::MAX),
     })
+}
+
+fn listen(section: &Section<'_>) -> Option<Option<SocketAddr>> {
+    section.optional("listen", LISTEN, |value| match text(value)? {
+        "off" => Some(None),
+        address => address.parse().ok().map(Some),
+    })
+}
+
+/// Keys and answers go over it: to other machines only under TLS, or to a proxy that speaks it.
+pub(super) fn api(section: Option<&Section<'_>>, folder: &Path) -> ApiConfig {
+    let usual = Some(SocketAddr::from(API_LISTEN));
+    let number = |key, range, default| section.map_or(default, |found| found.number(key, range, default));
+    let connections = number("connections", 16..=65_536, 1_024);
+    let rate = number("rate_per_second", 1..=100_000, 100);
+    let days = number("idempotency_days", 1..=3_650, 30);
+    let (listen, tls) = match section {
+        None => (usual, None),
+        Some(section) => api_listen(section, folder, usual),
+    };
+    if let Some(section) = section {
+        section.close();
+    }
+    ApiConfig {
+        listen,
+        tls,
+        connections_max: usize::try_from(connections).unwrap_or(usize::MAX),
+        rate_per_sec: u32::try_from(rate).unwrap_or(u32::MAX),
+        idempotency_keep: Duration::from_secs(days * 86_400),
+    }
+}
+
+fn api_listen(
+    section: &Section<'_>,
+    folder: &Path,
+    usual: Option<SocketAddr>,
+) -> (Option<SocketAddr>, Option<ApiTls>) {
+    let listen = listen(section).unwrap_or(usual);
+    let certificate = section.optional("tls_cert_file", "a path", |value| {
+        text(value).filter(|path| !path.is_empty())
+    });
+    let key = section.optional("tls_key_file", "a path or \"credential:NAME\"", |value| {
+        SecretFile::from_config(text(value)?, folder)
+    });
+    let behind_proxy = section.optional("behind_proxy", "true or false", DeValue::as_bool);
+    match (section.has("tls_cert_file"), section.has("tls_key_file")) {
+        (true, false) => section.missing("tls_key_file", "missing beside tls_cert_file, allowed: a path"),
+        (false, true) => section.missing("tls_cert_file", "missing beside tls_key_file, allowed: a path"),
+        (true, true) | (false, false) => {}
+    }
+    if let Some(address) = listen
+        && !address.ip().is_loopback()
+        && !section.has("tls_cert_file")
+        && behind_proxy != Some(true)
+    {
+        let text = format!(
+            "{address} can be reached from other machines, allowed: 127.0.0.1 or [::1], or any address with \
+             tls_cert_file and tls_key_file, or with behind_proxy = true where a proxy speaks TLS for it"
+        );
+        section.fault("listen", text);
+    }
+    let tls = certificate.zip(key).map(|(certificate, key)| ApiTls {
+        certificate: folder.join(certificate),
+        key,
+    });
+    (listen, tls)
 }

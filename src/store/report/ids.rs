@@ -10,13 +10,14 @@ const DEPOSITS: &str = "SELECT dep_id FROM deposits WHERE dep_id >= ?1 AND dep_i
 const CREDITS: &str = "SELECT id FROM credits WHERE id >= ?1 AND id < ?2 ORDER BY 1 LIMIT ?3";
 const EVENTS: &str = "SELECT id FROM events WHERE id >= ?1 AND id < ?2 ORDER BY 1 LIMIT ?3";
 const ENDPOINTS: &str = "SELECT ep_id FROM endpoints WHERE ep_id >= ?1 AND ep_id < ?2 ORDER BY 1 LIMIT ?3";
+const KEYS: &str = "SELECT key_id FROM api_keys WHERE key_id >= ?1 AND key_id < ?2 ORDER BY 1 LIMIT ?3";
 const UNATTRIBUTED: &str =
     "SELECT un_id FROM unattributed WHERE un_id >= ?1 AND un_id < ?2 ORDER BY 1 LIMIT ?3";
 const INVOICES: &str = "SELECT inv_id FROM invoices WHERE inv_id >= ?1 AND inv_id < ?2 ORDER BY 1 LIMIT ?3";
 
 impl ReadTx<'_> {
-    /// The first ids of deposits (`dep_`), credits (`cr_`), events (`evt_`), endpoints (`ep_`), unattributed
-    /// amounts (`un_`) or invoices (`inv_`) that begin so.
+    /// The first ids of deposits (`dep_`), credits (`cr_`), events (`evt_`), endpoints (`ep_`), API keys
+    /// (`key_`), unattributed amounts (`un_`) or invoices (`inv_`) that begin so.
     ///
     /// # Errors
     /// Those of the database.
@@ -28,6 +29,7 @@ impl ReadTx<'_> {
             Some(("ep", _)) => ENDPOINTS,
             Some(("un", _)) => UNATTRIBUTED,
             Some(("inv", _)) => INVOICES,
+            Some(("key", _)) => KEYS,
             Some(_) | None => return Ok(Vec::new()),
         };
         let mut statement = self.conn().prepare_cached(sql)?;
@@ -54,7 +56,7 @@ mod tests {
     fn no_id_is_looked_for_by_reading_all() {
         let conn = rusqlite::Connection::open_in_memory().unwrap();
         conn.execute_batch(include_str!("../../../schema.sql")).unwrap();
-        for sql in [DEPOSITS, CREDITS, EVENTS, ENDPOINTS, UNATTRIBUTED, INVOICES] {
+        for sql in [DEPOSITS, CREDITS, EVENTS, ENDPOINTS, KEYS, UNATTRIBUTED, INVOICES] {
             let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
             let steps = statement.query_map(("dep_1", "dep_1~", 1), |row| row.get::<_, String>(3));
             let steps: Vec<String> = steps.unwrap().map(Result::unwrap).collect();

@@ -1,6 +1,11 @@
-//! A listener that bounds what strangers can hold: so many connections, and none for long. Anyone on this
-//! machine may connect, and a daemon that watches payments must not run out of sockets by it, nor be found
-//! dead because others hold every place.
+//! A listener that bounds what strangers can hold: so many connections, and none for long. Anyone who reaches
+//! it may connect, and a daemon that watches payments must not run out of sockets by it, nor be found dead
+//! because others hold every place. It speaks TLS where it is given a certificate, and knows nothing of what
+//! is asked; start at [`Listener`].
+
+mod tls;
+
+pub use tls::{Tls, TlsFileError};
 
 use crate::clock::Clock;
 use axum::serve;
@@ -12,20 +17,25 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tls::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// Connections at a time. Who comes next takes the place of the one that has not asked for the longest; where
-/// all have, it waits.
-const CONNECTIONS_MAX: usize = 32;
-
-/// How long it may take to ask.
-const ASKING: Duration = Duration::from_secs(3);
-
-/// How long a connection lives after it has asked, whatever it does: more than the database's patience and
-/// the reading of a large answer.
-const LIFE: Duration = Duration::from_secs(10);
+/// How much of it strangers can have.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Connections at a time. Who comes next takes the place of the one that has not asked for the longest;
+    /// where all have, it waits.
+    pub connections_max: usize,
+    /// How long it may take to ask: from the connection to the end of the first question's head.
+    pub asking: Duration,
+    /// How long a connection lives after it has asked, whatever it does; `None` = whoever serves it sees to
+    /// that.
+    pub life: Option<Duration>,
+    /// How long it may take nothing of what it is sent.
+    pub stall: Duration,
+}
 
 /// The pause after the system has refused to accept, out of files for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
@@ -37,15 +47,28 @@ pub struct Listener {
     places: Arc<Semaphore>,
     /// The ends of those that have not asked yet, oldest first.
     asking: VecDeque<oneshot::Sender<()>>,
+    bounds: Bounds,
+    tls: Option<Tls>,
     clock: Clock,
 }
 
 impl Listener {
-    pub(super) async fn bind(address: SocketAddr, clock: Clock) -> io::Result<Listener> {
+    /// Opens it. Connections are taken once somebody accepts them.
+    ///
+    /// # Errors
+    /// The address is taken, or not this machine's.
+    pub async fn bind(
+        address: SocketAddr,
+        bounds: Bounds,
+        tls: Option<Tls>,
+        clock: Clock,
+    ) -> io::Result<Listener> {
         Ok(Listener {
             tcp: TcpListener::bind(address).await?,
-            places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            places: Arc::new(Semaphore::new(bounds.connections_max)),
             asking: VecDeque::new(),
+            bounds,
+            tls,
             clock,
         })
     }
@@ -82,17 +105,23 @@ impl serve::Listener for Listener {
                     let (end, asking) = oneshot::channel();
                     self.asking.push_back(end);
                     let connection = Mortal {
-                        stream,
-                        end: after(self.clock, ASKING),
+                        stream: match &self.tls {
+                            Some(tls) => tls.accept(stream),
+                            None => Stream::Plain(stream),
+                        },
+                        end: Some(after(self.clock, self.bounds.asking)),
+                        over: None,
+                        stalled: None,
                         asking: Some(asking),
                         ended_lines: 0,
+                        bounds: self.bounds,
                         clock: self.clock,
                         _place: place,
                     };
                     return (connection, address);
                 }
                 Err(error) => {
-                    tracing::debug!("the ops listener cannot accept: {error}");
+                    tracing::debug!("a listener cannot accept: {error}");
                     self.clock.sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -104,34 +133,60 @@ impl serve::Listener for Listener {
     }
 }
 
-fn after(clock: Clock, span: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+type Timer = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+fn after(clock: Clock, span: Duration) -> Timer {
     Box::pin(async move { clock.sleep(span).await })
 }
 
 /// A connection that ends by itself.
 pub struct Mortal {
-    stream: TcpStream,
-    end: Pin<Box<dyn Future<Output = ()> + Send>>,
+    stream: Stream,
+    end: Option<Timer>,
+    /// Why it has ended, once it has.
+    over: Option<io::ErrorKind>,
+    /// Runs while it takes nothing of what it is sent.
+    stalled: Option<Timer>,
     /// Ends it to make place, until it has asked.
     asking: Option<oneshot::Receiver<()>>,
     /// How many lines have ended with nothing between them: the second ends the head of a question.
     ended_lines: u8,
+    bounds: Bounds,
     clock: Clock,
     _place: Option<OwnedSemaphorePermit>,
 }
 
 impl Mortal {
-    /// Fails once its time is over; until then whoever waits is woken at the end too.
+    /// Fails once its time is over, and from then on; until then whoever waits is woken at the end too.
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        if let Some(asking) = &mut self.asking
+        if self.over.is_none()
+            && let Some(asking) = &mut self.asking
             && Pin::new(asking).poll(context).is_ready()
         {
-            return Err(io::ErrorKind::ConnectionAborted.into());
+            self.over = Some(io::ErrorKind::ConnectionAborted);
         }
-        match self.end.as_mut().poll(context) {
-            Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
-            Poll::Pending => Ok(()),
+        if self.over.is_none()
+            && let Some(end) = &mut self.end
+            && end.as_mut().poll(context).is_ready()
+        {
+            self.over = Some(io::ErrorKind::TimedOut);
         }
+        self.over.map_or(Ok(()), |why| Err(why.into()))
+    }
+
+    /// What a write came to; one that has waited too long fails.
+    fn written<T>(&mut self, outcome: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if outcome.is_ready() {
+            self.stalled = None;
+            return outcome;
+        }
+        let (clock, span) = (self.clock, self.bounds.stall);
+        let timer = self.stalled.get_or_insert_with(|| after(clock, span));
+        if timer.as_mut().poll(context).is_pending() {
+            return Poll::Pending;
+        }
+        self.over = Some(io::ErrorKind::TimedOut);
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
     /// Looks for the end of the first question's head; from there on it has its place for good.
@@ -144,7 +199,7 @@ impl Mortal {
             };
             if self.asking.is_some() && self.ended_lines == 2 {
                 self.asking = None;
-                self.end = after(self.clock, LIFE);
+                self.end = self.bounds.life.map(|life| after(self.clock, life));
                 return self.check(context);
             }
         }
@@ -175,16 +230,19 @@ impl AsyncWrite for Mortal {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.check(context)?;
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let outcome = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.written(outcome, context)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.check(context)?;
-        Pin::new(&mut self.stream).poll_flush(context)
+        let outcome = Pin::new(&mut self.stream).poll_flush(context);
+        self.written(outcome, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.check(context)?;
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        let outcome = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.written(outcome, context)
     }
 }

@@ -1,0 +1,39 @@
+//! The description of the API: made from the code, served as OpenAPI.
+
+use super::Api;
+use axum::Router;
+use axum::http::{HeaderValue, header};
+use axum::routing::get;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{Modify, OpenApi};
+
+/// What stands before the routes.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "creditd",
+        description = "Invoices, addresses, payments, credits and callbacks of one merchant. The same \
+                       request, sent again or in parallel, answers the same and acts once."
+    ),
+    modifiers(&Keys),
+    security(("key" = []))
+)]
+pub(super) struct Description;
+
+/// How a key is sent.
+struct Keys;
+
+impl Modify for Keys {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+        let components = openapi.components.get_or_insert_default();
+        components.add_security_scheme("key", SecurityScheme::Http(bearer));
+    }
+}
+
+/// `/openapi.json`, the same bytes for everybody.
+pub(super) fn routes(description: utoipa::openapi::OpenApi) -> Router<Api> {
+    let json = description.to_json().unwrap_or_default();
+    let content_type = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+    Router::new().route("/openapi.json", get(async move || (content_type, json)))
+}

@@ -1,0 +1,139 @@
+//! HTTP for merchants: the same request, sent again or in parallel, answers the same and acts once. It knows
+//! keys, scopes, bodies and answers; what is decided is decided in `rules` and `store`. Start at [`Api`],
+//! then at the file named like the route.
+
+mod access;
+mod asked;
+mod docs;
+mod keys;
+mod ledger;
+mod names;
+mod problem;
+mod rate;
+mod serve;
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::listen::{Bounds, Listener, Tls};
+use crate::store::Store;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
+use problem::Problem;
+use rate::Rates;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use utoipa::OpenApi as _;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// How long the first request of a connection may take to be asked, TLS included.
+const ASKING: Duration = Duration::from_secs(10);
+
+/// How long a client may take nothing of an answer.
+const STALL: Duration = Duration::from_secs(20);
+
+/// How long an answer may take to begin: more than the database's patience with another writer.
+const ANSWERING: Duration = Duration::from_secs(30);
+
+/// What the answers are made of. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Api(Arc<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    store: Store,
+    clock: Clock,
+    config: Config,
+    rates: Rates,
+    started: Instant,
+    /// True once no more is answered: streams end.
+    ending: watch::Sender<bool>,
+}
+
+/// Opens the listener. Connections are taken once [`Api::serve`] runs.
+///
+/// # Errors
+/// The address is taken, or not this machine's.
+pub async fn listen(
+    config: &Config,
+    address: std::net::SocketAddr,
+    tls: Option<Tls>,
+    clock: Clock,
+) -> std::io::Result<Listener> {
+    let bounds = Bounds {
+        connections_max: config.api.connections_max,
+        asking: ASKING,
+        life: None,
+        stall: STALL,
+    };
+    Listener::bind(address, bounds, tls, clock).await
+}
+
+impl Api {
+    /// For this store, by this config.
+    pub fn new(store: Store, clock: Clock, config: &Config) -> Api {
+        Api(Arc::new(Parts {
+            store,
+            clock,
+            config: config.clone(),
+            rates: Rates::new(config.api.rate_per_sec),
+            started: clock.instant(),
+            ending: watch::Sender::new(false),
+        }))
+    }
+
+    /// Answers until `stop`.
+    pub async fn serve(self, listener: Listener, stop: impl Future<Output = ()>) {
+        let routes = self.routes();
+        serve::serve(self, routes, listener, stop).await;
+    }
+
+    /// Every route. What is described in `/openapi.json` is what is routed: both come from this list.
+    fn routes(&self) -> Router {
+        let (routes, description) = OpenApiRouter::with_openapi(docs::Description::openapi())
+            .routes(routes!(keys::key))
+            .routes(routes!(ledger::deposits))
+            .routes(routes!(ledger::credits))
+            .routes(routes!(ledger::balances))
+            .split_for_parts();
+        routes
+            .merge(docs::routes(description))
+            .fallback(no_route)
+            .method_not_allowed_fallback(no_method)
+            .layer(middleware::from_fn_with_state(self.clone(), around))
+            .with_state(self.clone())
+    }
+}
+
+async fn no_route() -> Problem {
+    Problem::not_found("there is no such path: /docs lists all of them")
+}
+
+async fn no_method() -> Problem {
+    let detail = "this path has no such method: /docs lists what it has";
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
+}
+
+/// Around every answer: it begins in time, is never kept by a cache, and is what it says it is.
+async fn around(State(api): State<Api>, request: Request, next: Next) -> Response {
+    let mut response = tokio::select! { biased;
+        response = next.run(request) => response,
+        () = api.0.clock.sleep(ANSWERING) => {
+            let detail = "no answer in time: send the same request again";
+            Problem::unavailable("timeout", detail).into_response()
+        }
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    response
+}

@@ -1,0 +1,98 @@
+//! Chains, assets and addresses by the names that clients give them, and how they are printed.
+
+use super::problem::Problem;
+use crate::address::{self, AddressError};
+use crate::config::Config;
+use crate::rules::{Script, Txid};
+use crate::store::{AssetKey, ChainKey, ChainRow, KnownAsset, ReadTx, StoreError};
+
+/// The chains and assets of the database.
+pub(super) struct Names {
+    chains: Vec<ChainRow>,
+    assets: Vec<KnownAsset>,
+}
+
+impl Names {
+    pub(super) fn read(tx: &ReadTx<'_>) -> Result<Names, StoreError> {
+        Ok(Names {
+            chains: tx.chains()?,
+            assets: tx.assets()?,
+        })
+    }
+
+    pub(super) fn row(&self, key: ChainKey) -> Option<&ChainRow> {
+        self.chains.iter().find(|row| row.key == key)
+    }
+
+    /// The chain of an alias or a CAIP-2 id.
+    pub(super) fn chain(&self, name: &str) -> Option<&ChainRow> {
+        self.chains
+            .iter()
+            .find(|row| row.alias == name || row.id.as_str() == name)
+    }
+
+    /// The assets of a symbol, a contract or a CAIP-19 id, on one chain or on all.
+    pub(super) fn assets(&self, chain: Option<ChainKey>, name: &str) -> Vec<AssetKey> {
+        let contract = address::EvmAddress::parse(name).ok().map(|contract| contract.0);
+        let is_named = |asset: &&KnownAsset| {
+            let is_there = chain.is_none_or(|chain| asset.chain == chain);
+            let is_symbol = asset.symbol == name || asset.caip.eq_ignore_ascii_case(name);
+            is_there && (is_symbol || (contract.is_some() && asset.contract == contract))
+        };
+        let named = self.assets.iter().filter(is_named);
+        named.map(|asset| asset.key).collect()
+    }
+
+    /// The CAIP-2 id of a chain.
+    pub(super) fn id(&self, key: ChainKey) -> String {
+        self.row(key).map_or_else(String::new, |row| row.id.to_string())
+    }
+
+    /// A transaction id as people of the chain write it.
+    pub(super) fn txid(&self, key: ChainKey, txid: Txid) -> String {
+        self.row(key)
+            .map_or_else(|| txid.to_string(), |row| row.id.print(txid))
+    }
+
+    /// The canonical spelling of a script's address; `None` where it has none.
+    pub(super) fn address(&self, key: ChainKey, script: &Script) -> Option<String> {
+        let row = self.row(key)?;
+        address::print_on(&row.id, row.genesis.as_ref(), script)
+    }
+}
+
+/// The script of an address that was given, on the named chain of the config or on the first that it fits.
+pub(super) fn script(config: &Config, chain: Option<&str>, text: &str) -> Result<Script, Problem> {
+    let mut fault = None;
+    let is_meant = |alias: &str, id: &str| chain.is_none_or(|name| name == alias || name == id);
+    for chain in config
+        .chains()
+        .filter(|chain| is_meant(chain.alias(), chain.chain().as_str()))
+    {
+        match chain.script(text) {
+            Ok(script) => return Ok(script),
+            Err(error) => {
+                // The chain that knows what is wrong says more than one of another kind.
+                let is_telling = !matches!(error, AddressError::Unknown | AddressError::NotEvm);
+                if fault.is_none() || is_telling {
+                    fault = Some(error);
+                }
+                if is_telling {
+                    break;
+                }
+            }
+        }
+    }
+    Err(match fault {
+        Some(error) => Problem::unprocessable(error.code(), "address", error.to_string()),
+        None => unknown_chain(),
+    })
+}
+
+pub(super) fn unknown_chain() -> Problem {
+    Problem::unprocessable(
+        "unknown_chain",
+        "chain",
+        "no chain has this alias or CAIP-2 id here",
+    )
+}
