@@ -826,7 +826,7 @@ CREATE INDEX external_outputs_by_txid ON external_outputs (txid);
 -- a scrape reads a few rows instead of whole tables. No decision is taken by them, and one that drifted must
 -- stop no payment: there is no CHECK, and no count leaves the range of an integer.
 CREATE TABLE tallies (
-    -- 'deposits', 'journal', 'duplicates', 'reorgs', 'deliveries', 'attempts' or 'inbox'
+    -- 'deposits', 'journal', 'duplicates', 'reorgs', 'invoices', 'strays', 'deliveries', 'attempts' or 'inbox'
     subject TEXT NOT NULL,
     -- 0 = of no chain
     chain   INTEGER NOT NULL,
@@ -857,6 +857,26 @@ CREATE TRIGGER duplicates_tally AFTER UPDATE OF duplicates ON outputs WHEN NEW.d
 BEGIN
     INSERT INTO tallies (subject, chain, kind, count)
     SELECT 'duplicates', chain, '', NEW.duplicates - OLD.duplicates FROM txs WHERE id = NEW.tx
+    ON CONFLICT (subject, chain, kind) DO UPDATE
+    SET count = min(count, 9223372036854775807 - excluded.count) + excluded.count;
+END;
+CREATE TRIGGER invoices_tally_new AFTER INSERT ON invoices
+BEGIN
+    INSERT INTO tallies (subject, chain, kind, count) VALUES ('invoices', NEW.chain, NEW.life, 1)
+    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = min(count, 9223372036854775806) + 1;
+END;
+CREATE TRIGGER invoices_tally_move AFTER UPDATE OF life ON invoices WHEN NEW.life <> OLD.life
+BEGIN
+    UPDATE tallies SET count = max(0, count - 1)
+    WHERE subject = 'invoices' AND chain = OLD.chain AND kind = OLD.life;
+    INSERT INTO tallies (subject, chain, kind, count) VALUES ('invoices', NEW.chain, NEW.life, 1)
+    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = min(count, 9223372036854775806) + 1;
+END;
+-- Each time that one came: a reorg that takes it away takes nothing from the count.
+CREATE TRIGGER strays_tally AFTER UPDATE OF strays ON invoices WHEN NEW.strays > OLD.strays
+BEGIN
+    INSERT INTO tallies (subject, chain, kind, count)
+    VALUES ('strays', NEW.chain, '', NEW.strays - OLD.strays)
     ON CONFLICT (subject, chain, kind) DO UPDATE
     SET count = min(count, 9223372036854775807 - excluded.count) + excluded.count;
 END;

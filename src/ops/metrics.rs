@@ -5,6 +5,7 @@ use super::text::{Labels, Page, Value};
 use super::{Followed, Ops, Parts};
 use crate::pulse::Reading;
 use crate::rules::chain_state::ChainState;
+use crate::rules::invoice::Life;
 use crate::rules::state::State;
 use crate::store::report::{ChainReadings, EndpointReadings, Readings};
 use crate::store::{BATCH_WRITES, COMMIT_MICROS, StoreCounters};
@@ -236,7 +237,27 @@ fn money(page: &mut Page, parts: &Parts, readings: &Readings) {
         "Amounts that came to watched addresses and that no recorded payment explains, not closed yet",
         rows,
     );
+    invoices(page, &chains);
     due(page, parts, &chains);
+}
+
+fn invoices(page: &mut Page, chains: &[Chain<'_>]) {
+    let mut lives = Vec::new();
+    let mut strays = Vec::new();
+    for chain in chains {
+        let Some(known) = chain.known else { continue };
+        for life in Life::ALL {
+            let count = counted(&known.invoices, life.word());
+            lives.push((with(chain.labels(), "life", life.word()), whole(count)));
+        }
+        strays.push((chain.labels(), known.strays));
+    }
+    page.gauges("invoices", "Invoices by where they stand", lives);
+    page.counters(
+        "invoice_strays",
+        "Credited payments to invoices' addresses that came late or not for them",
+        strays,
+    );
 }
 
 /// By the node's tip: a follower that cannot go on leaves payments due that it has not even read.

@@ -71,6 +71,7 @@ mod full_disk;
 mod harness;
 mod inbox_store;
 mod invoice_expiry;
+mod invoice_properties;
 mod invoice_rules;
 mod invoices;
 mod jobs;

@@ -75,6 +75,10 @@ pub struct ChainReadings {
     pub rescans: u64,
     /// Unattributed amounts that are open.
     pub unattributed: u64,
+    /// Invoices by where they stand.
+    pub invoices: Vec<(String, u64)>,
+    /// Credited payments to invoices' addresses that came late or not for them, ever.
+    pub strays: u64,
     /// The lowest height at which a deposit falls or fell due that is neither credited nor held.
     pub next_due_height: Option<u64>,
     /// The time of the block at that height, or of the last block we hold below it, Unix seconds.
@@ -114,10 +118,9 @@ impl ReadTx<'_> {
             deposits: self.tallied("deposits", Some(key))?,
             held: count(HELD)?,
             journal: self.tallied("journal", Some(key))?,
-            duplicates: self
-                .tallied("duplicates", Some(key))?
-                .first()
-                .map_or(0, |(_, count)| *count),
+            duplicates: self.tallied_alone("duplicates", key)?,
+            invoices: self.tallied("invoices", Some(key))?,
+            strays: self.tallied_alone("strays", key)?,
             reorgs,
             rescans: count(RESCANS)?,
             unattributed: count(UNATTRIBUTED)?,
@@ -143,6 +146,12 @@ impl ReadTx<'_> {
             counts.push((row.get(0)?, uint(row.get(1)?)?));
         }
         Ok(counts)
+    }
+
+    /// Of a subject that has one kind.
+    fn tallied_alone(&self, subject: &str, chain: ChainKey) -> Result<u64, StoreError> {
+        let tallied = self.tallied(subject, Some(chain))?;
+        Ok(tallied.first().map_or(0, |(_, count)| *count))
     }
 
     fn endpoint_readings(&self) -> Result<[EndpointReadings; 3], StoreError> {
