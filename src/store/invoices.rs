@@ -3,7 +3,7 @@
 
 use super::addresses::AddressKey;
 use super::assets::AssetKey;
-use super::chains::ChainKey;
+use super::chains::{ChainKey, one};
 use super::codec::{asset, int, uint};
 use super::deposits::Deposit;
 use super::{ReadTx, StoreError};
@@ -14,7 +14,7 @@ use crate::rules::invoice::{
 use crate::rules::state::State;
 use crate::rules::{Amount, Asset, ChainId, Script};
 use crate::webhook::Key;
-use rusqlite::{Row, params};
+use rusqlite::Row;
 
 /// An invoice to make.
 #[derive(Clone, Debug)]
@@ -290,14 +290,12 @@ impl ReadTx<'_> {
     }
 
     fn payment(&self, invoice: &Invoice, deposit: &Deposit) -> Result<Payment, StoreError> {
-        let block_ms = match deposit.height {
-            Some(height) => {
-                let held = self.header_at(deposit.chain, height)?;
-                let held = held.ok_or_else(|| StoreError::Corrupt(format!("no header at {height}")))?;
-                Some(block_ms(held.header.time_secs))
-            }
+        // The header of a block with an output of ours is held as long as that is in it.
+        let held = match deposit.height {
+            Some(height) => self.header_at(deposit.chain, height)?,
             None => None,
         };
+        let block_ms = held.map(|held| block_ms(held.header.time_secs));
         let is_eligible = deposit.asset_key == invoice.asset_key.0
             && deposit.output > invoice.after_output
             && self.is_met_after_birth(invoice, deposit.output)?;
@@ -315,10 +313,8 @@ impl ReadTx<'_> {
         let Some(birth) = invoice.birth_height else {
             return Ok(true);
         };
-        let mut statement = self
-            .conn()
-            .prepare_cached("SELECT height FROM audit WHERE output = ?1 ORDER BY id LIMIT 1")?;
-        let met: Option<i64> = statement.query_row(params![output], |row| row.get(0))?;
+        let first = "SELECT height FROM audit WHERE output = ?1 ORDER BY id LIMIT 1";
+        let met = one::<Option<i64>>(self.conn(), first, [output])?.flatten();
         Ok(met.is_none_or(|height| int(birth).is_ok_and(|birth| height >= birth)))
     }
 }

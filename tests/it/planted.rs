@@ -2,6 +2,7 @@
 //! named.
 
 use crate::rig::{Rig, folder, in_simulation};
+use crate::till::invoice;
 use creditd::rules::invariants::Invariant;
 use creditd::store::{Database, OpenMode, Violation};
 use rusqlite::Connection;
@@ -10,7 +11,7 @@ use rusqlite::Connection;
 const UNGUARD: &str = "PRAGMA foreign_keys = OFF; PRAGMA ignore_check_constraints = ON; \
      DROP TRIGGER credits_no_update; DROP TRIGGER credits_no_delete; DROP TRIGGER journal_no_update; \
      DROP TRIGGER journal_no_delete; DROP TRIGGER journal_no_gap; DROP TRIGGER journal_no_second; \
-     DROP TRIGGER events_no_update; DROP TRIGGER events_no_delete;";
+     DROP TRIGGER events_no_update; DROP TRIGGER events_no_delete; DROP TRIGGER invoices_terms_stay;";
 
 /// What is spoilt, and the property that says so.
 const PLANTED: &[(&str, Invariant)] = &[
@@ -185,6 +186,41 @@ const PLANTED: &[(&str, Invariant)] = &[
         Invariant::I20Recomputed,
     ),
     ("DELETE FROM deliveries WHERE id = 1", Invariant::I20Recomputed),
+    ("UPDATE invoices SET paid = '12'", Invariant::I4InvoiceBooks),
+    ("UPDATE invoices SET life = 'expired'", Invariant::I20Recomputed),
+    (
+        "UPDATE invoices SET amount_state = 'partial'",
+        Invariant::I20Recomputed,
+    ),
+    ("UPDATE invoices SET strays = 1", Invariant::I20Recomputed),
+    ("UPDATE invoices SET is_short = 1", Invariant::I20Recomputed),
+    ("UPDATE invoices SET amount = '9'", Invariant::I20Recomputed),
+    ("UPDATE invoices SET expired_at = 1", Invariant::I20Recomputed),
+    ("UPDATE invoices SET inv_id = 'inv_1'", Invariant::I10OneEvent),
+    (
+        "UPDATE tallies SET count = count + 1 WHERE subject = 'invoices'",
+        Invariant::I20Recomputed,
+    ),
+    (
+        "DELETE FROM events WHERE type = 'invoice.paid'",
+        Invariant::I10OneEvent,
+    ),
+    (
+        "DELETE FROM events WHERE type = 'invoice.created'",
+        Invariant::I10OneEvent,
+    ),
+    (
+        "UPDATE events SET id = 'evt_1' WHERE type = 'invoice.paid'",
+        Invariant::I10OneEvent,
+    ),
+    (
+        "UPDATE events SET type = 'invoice.state' WHERE type = 'invoice.settled'",
+        Invariant::I10OneEvent,
+    ),
+    (
+        "UPDATE events SET body = replace(body, '\"paid_base\":\"11\"', '\"paid_base\":\"12\"')",
+        Invariant::I10OneEvent,
+    ),
 ];
 
 async fn filled() -> Rig {
@@ -194,6 +230,9 @@ async fn filled() -> Rig {
     rig.listen(Some("other"), "*").await;
     rig.add(creditd::store::AddressKind::Watch, 2, "other", "ignore")
         .await;
+    rig.settle().await;
+    invoice(&rig, 3, 11).await;
+    rig.mine(&[&rig.pay(&rig.script(3), 11)]);
     let (one, two) = (rig.pay(&to, 5), rig.pay(&to, 8));
     rig.mine(&[&one]);
     rig.mine(&[&two]);
@@ -260,6 +299,7 @@ fn a_second_credit_of_an_outpoint_is_found() {
     spoil
         .execute_batch(
             "DROP TRIGGER IF EXISTS credits_no_second; DROP TRIGGER IF EXISTS journal_tally; \
+             DROP TRIGGER IF EXISTS journal_by_its_credit; \
              CREATE TABLE other AS SELECT * FROM credits; INSERT INTO other SELECT * FROM credits; \
              DROP TABLE credits; ALTER TABLE other RENAME TO credits;",
         )
