@@ -826,7 +826,8 @@ CREATE INDEX external_outputs_by_txid ON external_outputs (txid);
 -- a scrape reads a few rows instead of whole tables. No decision is taken by them, and one that drifted must
 -- stop no payment: there is no CHECK, and no count leaves the range of an integer.
 CREATE TABLE tallies (
-    -- 'deposits', 'journal', 'duplicates', 'reorgs', 'invoices', 'strays', 'deliveries', 'attempts' or 'inbox'
+    -- 'deposits', 'journal', 'duplicates', 'reorgs', 'invoices', 'strays', 'deliveries', 'attempts' or
+    -- 'inbox'
     subject TEXT NOT NULL,
     -- 0 = of no chain
     chain   INTEGER NOT NULL,
