@@ -2,9 +2,16 @@
 //! what is stored and compared; an address is only how people write one, so every spelling of it becomes the
 //! same bytes here and nothing else in creditd compares addresses.
 
+mod derive;
 mod evm;
+mod evm_key;
+mod extended;
+mod private;
 
+pub use derive::{Derivation, SourceError};
 pub use evm::EvmAddress;
+pub use extended::ScriptKind;
+pub use private::holds_private_key;
 
 use crate::rules::{BlockHash, ChainId, Script};
 use bitcoincore_rpc::bitcoin::base58;

@@ -1,11 +1,13 @@
 //! The settings: read once, checked once, trusted afterwards. `default.toml` beside this file is their
 //! documentation; [`Config::load`] finds and reads a file and reports all of its faults together.
 
+mod addresses;
 mod evm;
 mod read;
 mod secret;
 mod section;
 
+pub use addresses::{AddressSource, ListError, Scope, SourceFrom};
 pub use evm::{
     AssetInfo, EndpointAuth, EndpointUrl, EvmChain, EvmEndpoint, EvmNative, EvmToken, InnerSource,
     TraceMethod,
@@ -55,6 +57,8 @@ pub struct Config {
     pub bitcoin: Vec<BitcoinChain>,
     /// The EVM chains. There is at least one chain of either kind.
     pub evm: Vec<EvmChain>,
+    /// Where addresses to hand out come from.
+    pub addresses: Vec<AddressSource>,
     /// Merchants that differ from the defaults.
     pub merchants: Vec<MerchantConfig>,
 }

@@ -1,6 +1,7 @@
 //! From the text of a config file to checked settings. Each function reads one table, goes on after a fault,
 //! and gives up its value only at the end, when nothing was wrong anywhere.
 
+mod addresses;
 mod endpoint;
 mod evm;
 mod process;
@@ -66,6 +67,8 @@ fn root(root: &Section<'_>, file: &Path) -> Option<Config> {
         .collect();
     let evm: Vec<_> = of_evm.iter().map(|section| evm::evm(section, folder)).collect();
     refuse_twins(of_bitcoin.iter().zip(&bitcoin), of_evm.iter().zip(&evm));
+    let of_addresses = root.tables("addresses").unwrap_or_default();
+    let addresses = addresses::addresses(&of_addresses, folder, (&bitcoin, &evm));
     let merchants = merchants(&root.tables("merchant").unwrap_or_default());
     root.close();
     if has_none {
@@ -82,6 +85,7 @@ fn root(root: &Section<'_>, file: &Path) -> Option<Config> {
         api,
         bitcoin: bitcoin.into_iter().collect::<Option<_>>()?,
         evm: evm.into_iter().collect::<Option<_>>()?,
+        addresses,
         merchants,
     })
 }

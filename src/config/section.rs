@@ -1,6 +1,7 @@
 //! Reading one table of a TOML file key by key, and collecting every fault on the way instead of stopping at
 //! the first.
 
+use crate::address::holds_private_key;
 use crate::telemetry::escaped;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -259,6 +260,9 @@ fn show(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) if text.contains("://") && text.contains('@') => {
             "a URL with a user name or password (not shown)".to_owned()
+        }
+        DeValue::String(text) if holds_private_key(text) => {
+            "what looks like a private key (not shown)".to_owned()
         }
         DeValue::String(text) if text.chars().count() > 80 => {
             format!("a text of {} characters", text.chars().count())

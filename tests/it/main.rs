@@ -55,6 +55,7 @@ mod config_evm;
 mod daemon_evm;
 mod demo;
 mod depths;
+mod derivations;
 mod evm_endpoints;
 mod evm_forks;
 mod evm_mutations;

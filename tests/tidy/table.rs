@@ -72,6 +72,7 @@ const TIED: &[(&str, &[&str])] = &[
     ("tracing_subscriber", &["telemetry"]),
     ("bitcoincore_rpc", &["chain", "address", "sandbox"]),
     ("bitcoin", &["chain", "address", "sandbox"]),
+    ("miniscript", &["address", "sandbox"]),
     ("ethers_core", &["chain", "address", "sandbox"]),
 ];
 
