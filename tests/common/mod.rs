@@ -15,6 +15,7 @@ pub mod evm;
 pub mod evm_proxy;
 pub mod fake_chain;
 pub mod http;
+pub mod invoices;
 pub mod metrics;
 pub mod net;
 pub mod node;

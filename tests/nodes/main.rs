@@ -14,6 +14,7 @@ mod books;
 mod cases_atomic;
 mod cases_evm;
 mod cases_identity;
+mod cases_invoices;
 mod cases_outputs;
 mod cases_reorg;
 #[path = "../common/mod.rs"]

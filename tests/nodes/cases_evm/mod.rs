@@ -6,6 +6,7 @@ mod decimals;
 mod endpoints;
 mod executions;
 mod failures;
+mod invoices;
 mod late;
 mod log_numbers;
 mod lookalikes;
