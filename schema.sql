@@ -739,7 +739,7 @@ CREATE TABLE invoices (
                                               AND (paid = '0' OR paid NOT GLOB '0*')),
     pending              TEXT NOT NULL CHECK (pending NOT GLOB '*[^0-9]*' AND length(pending) BETWEEN 1 AND 78
                                               AND (pending = '0' OR pending NOT GLOB '0*')),
-    -- credited payments to its address that are late, or not for it: somebody has to look
+    -- credited payments to its address that belong to no order: somebody has to look
     strays               INTEGER NOT NULL CHECK (strays >= 0),
     -- 1 = what came in time, waiting payments included, is not enough
     is_short             INTEGER NOT NULL CHECK (is_short IN (0, 1))

@@ -8,8 +8,8 @@ use clap::{Args, Subcommand, ValueEnum};
 pub enum Invoices {
     /// List them, newest first
     #[command(after_help = "\
-Where money came that belongs to no order (after the expiry, after a cancellation, in another asset)
-somebody has to look: --strayed lists those.
+Where money came that belongs to no order (late, in another asset, or to an invoice that is expired
+or cancelled) somebody has to look: --strayed lists those.
 
 Examples:
   creditd invoices list --life open
@@ -54,7 +54,7 @@ pub struct InvoiceList {
     /// Only with so much credited
     #[arg(long)]
     pub amount_state: Option<AmountArg>,
-    /// Only those with credited payments that are late or not for them
+    /// Only those with credited payments that belong to no order
     #[arg(long)]
     pub strayed: bool,
     /// The chain.

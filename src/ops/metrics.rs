@@ -255,7 +255,7 @@ fn invoices(page: &mut Page, chains: &[Chain<'_>]) {
     page.gauges("invoices", "Invoices by where they stand", lives);
     page.counters(
         "invoice_strays",
-        "Credited payments to invoices' addresses that came late or not for them",
+        "Credited payments to invoices' addresses that belong to no order",
         strays,
     );
 }

@@ -203,7 +203,8 @@ pub struct Status {
     pub paid: Amount,
     /// The payments that count and wait for their confirmations, or are held.
     pub pending: Amount,
-    /// How many credited payments are late or unassigned: somebody has to look.
+    /// How many credited payments belong to no order, so that somebody has to look: those that are late or
+    /// unassigned, and all of an invoice that is expired or cancelled.
     pub strays: u64,
     /// What came in time, waiting payments included, is less than what is required: the invoice may expire.
     pub is_short: bool,
@@ -216,7 +217,8 @@ struct Sums {
     paid_in_time: Amount,
     pending_in_time: Amount,
     has_late: bool,
-    strays: u64,
+    credited: u64,
+    out_of_time: u64,
 }
 
 /// What has become of an invoice. `is_expiry_decided`: when its time was over, the chain was looked at and it
@@ -225,9 +227,8 @@ pub fn status(terms: &Terms, payments: &[Payment], is_expiry_decided: bool) -> S
     let mut sums = Sums::default();
     for payment in payments {
         let mark = mark(terms, payment);
-        if payment.is_credited && mark != Mark::InTime {
-            sums.strays += 1;
-        }
+        sums.credited += u64::from(payment.is_credited);
+        sums.out_of_time += u64::from(payment.is_credited && mark != Mark::InTime);
         if mark == Mark::Unassigned {
             continue;
         }
@@ -245,21 +246,25 @@ pub fn status(terms: &Terms, payments: &[Payment], is_expiry_decided: bool) -> S
     let required = terms.required();
     let is_short = sums.paid_in_time.saturating_add(sums.pending_in_time) < required;
     let is_settled = sums.paid_in_time >= required;
+    let life = match (terms.cancelled_at, is_settled, is_expiry_decided && is_short) {
+        (Some(_), _, _) => Life::Cancelled,
+        (None, true, _) => Life::Settled,
+        (None, false, true) => Life::Expired,
+        (None, false, false) => Life::Open,
+    };
     Status {
         amount: amount_state(terms, sums.paid),
         time: match sums.has_late && !is_settled {
             true => TimeFlag::Late,
             false => TimeFlag::InTime,
         },
-        life: match (terms.cancelled_at, is_settled, is_expiry_decided && is_short) {
-            (Some(_), _, _) => Life::Cancelled,
-            (None, true, _) => Life::Settled,
-            (None, false, true) => Life::Expired,
-            (None, false, false) => Life::Open,
-        },
+        life,
         paid: sums.paid,
         pending: sums.pending,
-        strays: sums.strays,
+        strays: match life {
+            Life::Expired | Life::Cancelled => sums.credited,
+            Life::Open | Life::Settled => sums.out_of_time,
+        },
         is_short,
     }
 }

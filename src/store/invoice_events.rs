@@ -38,7 +38,7 @@ struct InvoiceData<'a> {
     amount_state: &'static str,
     time: &'static str,
     life: &'static str,
-    /// How many credited payments are late or not for it.
+    /// How many credited payments belong to no order.
     strays: u64,
     confirmations: Option<u32>,
     created_at: String,

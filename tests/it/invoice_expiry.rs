@@ -300,3 +300,29 @@ fn a_held_payment_keeps_an_invoice_open() {
         assert_eq!(events(&rig, &id), kinds);
     });
 }
+
+/// N-loop: a crash at the N-th await around the moment when its time is over.
+#[test]
+fn a_crash_at_any_await_lets_an_invoice_expire_once() {
+    in_simulation(async {
+        let mut crashes = 0;
+        for times in 0.. {
+            let mut rig = Rig::new().await;
+            rig.settle().await;
+            let id = short(&rig, 1).await;
+            rig.wait(Duration::from_secs(19)).await;
+            let mut is_crashed = false;
+            for _ in 0..4 {
+                is_crashed |= rig.crash(times).await;
+            }
+            rig.wait(Duration::from_secs(15)).await;
+            assert_eq!(told(&rig, &id), "unpaid in_time expired 0 0 0", "await {times}");
+            assert_eq!(events(&rig, &id), ["created", "expired"], "await {times}");
+            crashes += usize::from(is_crashed);
+            if !is_crashed {
+                break;
+            }
+        }
+        assert!(crashes >= 3, "{crashes}");
+    });
+}

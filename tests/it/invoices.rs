@@ -278,7 +278,7 @@ fn what_comes_after_a_cancellation_is_credited_and_not_for_the_invoice() {
         rig.mine(&[&waiting[0], &rig.pay(&to, 20)]);
         rig.extend(2);
         rig.settle().await;
-        assert_eq!(told(&rig, &id), "partial in_time cancelled 5 0 1");
+        assert_eq!(told(&rig, &id), "partial in_time cancelled 5 0 2");
         assert_eq!(events(&rig, &id), ["created", "cancelled", "partially_paid"]);
         assert_eq!(
             rig.tables.count("SELECT count(*) FROM credits"),
@@ -406,5 +406,41 @@ fn terms_that_cannot_be_are_refused_and_leave_nothing() {
                 .count("SELECT count(*) FROM events WHERE subject LIKE 'inv%'"),
             0
         );
+    });
+}
+
+/// A restored database counts from another generation: whoever acts on the first `invoice.paid` gets it under
+/// the same id, and every number is higher.
+#[test]
+fn the_first_paid_event_keeps_its_id_in_another_generation() {
+    in_simulation(async {
+        let mut told = Vec::new();
+        for generation in [0, 3] {
+            let mut rig = Rig::new().await;
+            let raw = rusqlite::Connection::open(rig.path()).unwrap();
+            raw.execute("UPDATE meta SET generation = ?1", [generation])
+                .unwrap();
+            drop(raw);
+            rig.settle().await;
+            let id = invoice(&rig, 1, 20).await;
+            rig.mine(&[&rig.pay(&rig.script(1), 20)]);
+            rig.extend(2);
+            rig.settle().await;
+            let sql = "SELECT type, id, sequence FROM events WHERE subject LIKE 'inv%' ORDER BY seq";
+            let rows: Vec<(String, String, i64)> = rig.tables.rows(sql, |row| {
+                (row.get(0).unwrap(), row.get(1).unwrap(), row.get(2).unwrap())
+            });
+            assert_eq!(read(&rig, &id).version, rows.last().unwrap().2);
+            told.push(rows);
+        }
+        for (before, after) in told[0].iter().zip(&told[1]) {
+            assert_eq!(before.0, after.0);
+            assert_eq!(
+                before.1 == after.1,
+                before.0 == "invoice.paid",
+                "{before:?}, {after:?}"
+            );
+            assert_eq!(after.2, before.2 + (3 << 32));
+        }
     });
 }

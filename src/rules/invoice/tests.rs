@@ -113,7 +113,7 @@ const STATUSES: &[[&str; 4]] = &[
         "the rest late",
         "100",
         "60@9 40@1001.",
-        "paid late expired 100 0 1",
+        "paid late expired 100 0 2",
     ],
     [
         "late and waiting",
@@ -126,7 +126,7 @@ const STATUSES: &[[&str; 4]] = &[
         "expired in part",
         "100",
         "40@9.",
-        "partial in_time expired 40 0 0",
+        "partial in_time expired 40 0 1",
     ],
     [
         "what waits keeps it open",
@@ -139,7 +139,7 @@ const STATUSES: &[[&str; 4]] = &[
         "paid, then taken back",
         "100x50",
         "100@50",
-        "paid in_time cancelled 100 0 0",
+        "paid in_time cancelled 100 0 1",
     ],
     [
         "taken back, then paid",

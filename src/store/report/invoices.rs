@@ -19,7 +19,7 @@ pub struct InvoiceFilter {
     pub life: Option<Life>,
     /// Only with so much credited.
     pub amount: Option<AmountState>,
-    /// Only those with credited payments that are late or not for them.
+    /// Only those with credited payments that belong to no order.
     pub is_strayed: bool,
 }
 

@@ -77,7 +77,7 @@ pub struct ChainReadings {
     pub unattributed: u64,
     /// Invoices by where they stand.
     pub invoices: Vec<(String, u64)>,
-    /// Credited payments to invoices' addresses that came late or not for them, ever.
+    /// Credited payments to invoices' addresses that belong to no order, ever.
     pub strays: u64,
     /// The lowest height at which a deposit falls or fell due that is neither credited nor held.
     pub next_due_height: Option<u64>,
