@@ -143,6 +143,19 @@ pub(super) const DUE_IN_ORDER: &str = "SELECT d.id, v.id, v.body, d.attempts, d.
            AND (o.attempts = o.attempts_before OR o.queued_at > ?4)))) \
      ORDER BY d.next_at, d.id LIMIT ?5";
 
+/// The endpoints that something is due at, in turns. Most endpoints may be those of one invoice each, which
+/// is over: it steps from one that has something waiting to the next, by the index, and looks at no other.
+pub(super) const DUE_ENDPOINTS: &str = "WITH RECURSIVE waiting (endpoint) AS \
+     (SELECT min(endpoint) FROM deliveries WHERE state = 'waiting' \
+      UNION ALL SELECT (SELECT min(d.endpoint) FROM deliveries d \
+                        WHERE d.state = 'waiting' AND d.endpoint > waiting.endpoint) \
+      FROM waiting WHERE waiting.endpoint IS NOT NULL) \
+     SELECT e.id, e.ep_id, e.url, e.failures, \
+     (SELECT count(*) FROM deliveries l WHERE l.endpoint = e.id AND l.state = 'leased') \
+     FROM waiting w JOIN endpoints e ON e.id = w.endpoint WHERE e.paused_reason IS NULL AND EXISTS \
+     (SELECT 1 FROM deliveries d WHERE d.endpoint = e.id AND d.state = 'waiting' AND d.next_at <= ?1) \
+     ORDER BY e.id <= ?2, e.id";
+
 impl WriteTx<'_> {
     /// Queues an event for everybody subscribed to it, in the event's own transaction.
     pub(super) fn queue_event(
@@ -269,14 +282,7 @@ impl WriteTx<'_> {
     }
 
     fn due_endpoints(&self, after: i64) -> Result<Vec<DueEndpoint>, StoreError> {
-        let mut statement = self.conn().prepare_cached(
-            "SELECT e.id, e.ep_id, e.url, e.failures, \
-             (SELECT count(*) FROM deliveries l WHERE l.endpoint = e.id AND l.state = 'leased') \
-             FROM endpoints e WHERE e.paused_reason IS NULL AND EXISTS \
-             (SELECT 1 FROM deliveries d \
-              WHERE d.endpoint = e.id AND d.state = 'waiting' AND d.next_at <= ?1) \
-             ORDER BY e.id <= ?2, e.id",
-        )?;
+        let mut statement = self.conn().prepare_cached(DUE_ENDPOINTS)?;
         let mut rows = statement.query(params![self.now_ms(), after])?;
         let mut due = Vec::new();
         while let Some(row) = rows.next()? {

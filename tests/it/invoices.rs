@@ -1,5 +1,6 @@
 //! Invoices under the real follower: what is paid to them, taken back by reorgs, late, or not for them.
 
+use crate::evm_rig::{TUSD, evm, payer};
 use crate::rig::{Rig, in_simulation};
 use crate::schema;
 use crate::till::{RUNS_MS, events, invoice, invoice_with, read, told, try_invoice};
@@ -442,5 +443,42 @@ fn the_first_paid_event_keeps_its_id_in_another_generation() {
             );
             assert_eq!(after.2, before.2 + (3 << 32));
         }
+    });
+}
+
+/// An address takes whatever is sent to it; an invoice is paid in its own asset alone.
+#[test]
+fn another_asset_at_its_address_does_not_pay_an_invoice() {
+    in_simulation(async {
+        let mut rig = evm().await;
+        rig.extend(1);
+        rig.settle().await;
+        let id = invoice(&rig, 1, 7).await;
+        let to = rig.script(1);
+        rig.mine(&[&rig.make(&payer(&rig).log(0, TUSD, &to, 7))]);
+        rig.extend(2);
+        rig.settle().await;
+        assert_eq!(told(&rig, &id), "unpaid in_time open 0 0 1");
+        rig.mine(&[&rig.make(&payer(&rig).value(&to, 7))]);
+        rig.extend(2);
+        rig.settle().await;
+        assert_eq!(told(&rig, &id), "paid in_time settled 7 0 1");
+        assert_eq!(events(&rig, &id), ["created", "state", "paid", "settled"]);
+        assert_eq!(rig.tables.count("SELECT count(*) FROM credits"), 2);
+    });
+}
+
+/// An EVM chain whose pending transactions are not listed: the tip alone is looked at.
+#[test]
+fn an_invoice_of_a_chain_without_mempool_expires_by_the_tip_alone() {
+    in_simulation(async {
+        let mut rig = evm().await;
+        rig.chain.world().lists_mempool = false;
+        rig.rounds(3).await;
+        let id = invoice_with(&rig, 1, 7, |new| new.expires_at += 20_000 - RUNS_MS).await;
+        rig.rounds(15).await;
+        assert_eq!(told(&rig, &id), "unpaid in_time open 0 0 0");
+        rig.rounds(15).await;
+        assert_eq!(told(&rig, &id), "unpaid in_time expired 0 0 0");
     });
 }

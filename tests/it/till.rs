@@ -17,7 +17,8 @@ pub fn new_invoice(
     now_ms: i64,
 ) -> Result<NewInvoice, StoreError> {
     let (chain, script) = rig;
-    let asset = tx.assets()?.into_iter().find(|known| known.chain == chain);
+    let mut assets = tx.assets()?.into_iter();
+    let asset = assets.find(|known| known.chain == chain && known.contract.is_none());
     Ok(NewInvoice {
         merchant: merchant.to_owned(),
         asset: asset.unwrap().key,

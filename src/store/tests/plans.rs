@@ -3,6 +3,7 @@
 use rusqlite::StatementStatus;
 
 use super::Scratch;
+use crate::store::deliveries::DUE_ENDPOINTS;
 
 #[test]
 fn a_statement_is_planned_once_whatever_is_bound() {
@@ -16,4 +17,24 @@ fn a_statement_is_planned_once_whatever_is_bound() {
         Ok(statement.get_status(StatementStatus::RePrepare))
     });
     assert_eq!(planned_again.unwrap(), 0);
+}
+
+/// Each invoice may have an endpoint of its own: a lease must not become slower with all that ever were.
+#[test]
+fn leasing_looks_only_at_endpoints_that_something_waits_for() {
+    let (_scratch, database) = Scratch::new();
+    let steps = database.read(|tx| {
+        let mut statement = tx
+            .conn()
+            .prepare(&format!("EXPLAIN QUERY PLAN {DUE_ENDPOINTS}"))?;
+        let steps = statement.query_map((0, 0), |row| row.get::<_, String>(3))?;
+        Ok(steps.collect::<Result<Vec<_>, _>>()?)
+    });
+    let walks = |step: &&String| {
+        let is_the_walk = step.starts_with("SCAN w") || step.contains("INDEX deliveries_waiting");
+        step.starts_with("SCAN") && !is_the_walk
+    };
+    let steps = steps.unwrap();
+    assert_eq!(steps.iter().filter(walks).count(), 0, "{steps:#?}");
+    assert!(steps.iter().any(|step| step.contains("SEARCH e ")), "{steps:#?}");
 }

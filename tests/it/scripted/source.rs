@@ -25,6 +25,8 @@ pub struct World {
     pub alternates: bool,
     /// How many nodes have to agree before anything is credited.
     pub quorum: Option<usize>,
+    /// False: nobody lists a mempool.
+    pub lists_mempool: bool,
     pub hook: Option<Hook>,
 }
 
@@ -66,6 +68,7 @@ impl Scripted {
             current: 0,
             alternates: false,
             quorum: None,
+            lists_mempool: true,
             hook: None,
         };
         Scripted {
@@ -281,7 +284,14 @@ impl ChainSource for Scripted {
             .is_none_or(|quorum| world.nodes.iter().filter(has).count() >= quorum)
     }
 
+    fn lists_mempool(&self) -> bool {
+        self.world().lists_mempool
+    }
+
     async fn mempool(&self, index: &Index) -> Result<Option<MempoolList>, SourceError> {
+        if !self.lists_mempool() {
+            return Ok(None);
+        }
         let mempool = |tree: &Tree, node: &mut Node| {
             if let Some(tip) = node.faults.moves_to.take() {
                 node.go_to(tree, tip);
