@@ -356,6 +356,13 @@ fn an_endpoint_of_one_invoice_is_told_of_it_alone() {
             6,
             "two invoices, deposits and credits: {other}"
         );
+        // In the metrics it is one while something is on its way to it.
+        let endpoints = || rig.read(|tx| tx.readings()).endpoints.map(|group| group.count);
+        assert_eq!(endpoints(), [2, 0, 0]);
+        let raw = rusqlite::Connection::open(rig.path()).unwrap();
+        let deliver = "UPDATE deliveries SET state = 'delivered', settled_at = 0";
+        raw.execute(deliver, []).unwrap();
+        assert_eq!(endpoints(), [1, 0, 0]);
     });
 }
 
