@@ -4,8 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::books::{assert_agree, watching};
-use crate::common::daemon::Setup;
+use crate::common::daemon::{Daemon, Setup};
 use crate::common::node::RegtestNode;
 use crate::common::wait::let_pass;
 use crate::market::{Draw, Market};
@@ -25,6 +27,14 @@ fn daemon_killed_two_hundred_times_ends_at_the_books_of_one_that_was_not() {
     let mut setup = Setup::for_node(&node);
     let addresses: Vec<String> = (0..8).map(|_| fresh_address()).collect();
     let [mut killed, left_alone] = [(); 2].map(|()| watching(&setup, &addresses, &node));
+    let invoices: Vec<String> = addresses
+        .iter()
+        .map(|address| {
+            let ids = [&killed, &left_alone].map(|daemon| daemon.invoice(address, "BTC", "0.002"));
+            assert_eq!(ids[0], ids[1], "of the address alone");
+            ids[0].clone()
+        })
+        .collect();
     let mut market = Market::new(&node, addresses, coins);
     let mut ledger = read(&killed, |tx| tx.ledger_snapshot());
     let mut kills = 0;
@@ -63,10 +73,32 @@ fn daemon_killed_two_hundred_times_ends_at_the_books_of_one_that_was_not() {
     );
     settle(&killed, "btc", &node);
     settle(&left_alone, "btc", &node);
+    let is_paid = |id: &&String| told(&killed, id)[0][2] != "unpaid";
+    assert!(invoices.iter().filter(is_paid).count() > 4, "too little was paid");
+    for id in &invoices {
+        let told = [&killed, &left_alone].map(|daemon| told(daemon, id));
+        assert_eq!(told[0], told[1], "{id}");
+    }
     // And one that sees all of it for the first time.
     setup.chain_lines = format!("start = {}", market.start + 1);
     let late = watching(&setup, &market.addresses, &node);
     assert_agree(&[&left_alone, &killed, &late], &paid);
+}
+
+/// What has become of an invoice, by its own books and by its last event.
+fn told(daemon: &Daemon, id: &str) -> [Vec<Value>; 2] {
+    let invoice = daemon.json(&["invoices", "show", id])["invoice"].clone();
+    let last = daemon.events().into_iter().rfind(|event| event.subject == id);
+    let event = last.unwrap().body["data"].clone();
+    let keys = [
+        "paid_base",
+        "overpaid_base",
+        "amount_state",
+        "time",
+        "life",
+        "strays",
+    ];
+    [invoice, event].map(|told| keys.iter().map(|key| told[*key].clone()).collect())
 }
 
 /// Mostly after the start, sometimes in it, sometimes when everything has been done.
