@@ -72,6 +72,7 @@ mod full_disk;
 mod harness;
 mod inbox_store;
 mod invoice_expiry;
+mod invoice_parallel;
 mod invoice_properties;
 mod invoice_rules;
 mod invoices;
