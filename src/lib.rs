@@ -20,6 +20,7 @@ pub mod webhook;
 pub mod chain;
 pub mod deliver;
 pub mod follow;
+pub mod inbox;
 pub mod jobs;
 pub mod store;
 

@@ -3,6 +3,7 @@
 
 mod addresses;
 mod evm;
+mod inbox;
 mod read;
 mod secret;
 mod section;
@@ -12,6 +13,7 @@ pub use evm::{
     AssetInfo, EndpointAuth, EndpointUrl, EvmChain, EvmEndpoint, EvmNative, EvmToken, InnerSource,
     TraceMethod,
 };
+pub use inbox::{Condition, CreditRule, InboxEffect, InboxSource, InboxVerifier};
 pub use secret::{Secret, SecretError, SecretFile, read_secret_text};
 pub use section::Fault;
 
@@ -61,6 +63,8 @@ pub struct Config {
     pub addresses: Vec<AddressSource>,
     /// Merchants that differ from the defaults.
     pub merchants: Vec<MerchantConfig>,
+    /// Who sends webhooks to us.
+    pub inbox: Vec<InboxSource>,
 }
 
 /// How callbacks are sent.

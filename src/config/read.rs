@@ -4,6 +4,7 @@
 mod addresses;
 mod endpoint;
 mod evm;
+mod inbox;
 mod process;
 
 use super::section::{Fault, Faults, Section, whole};
@@ -70,6 +71,8 @@ fn root(root: &Section<'_>, file: &Path) -> Option<Config> {
     let of_addresses = root.tables("addresses").unwrap_or_default();
     let addresses = addresses::addresses(&of_addresses, folder, (&bitcoin, &evm));
     let merchants = merchants(&root.tables("merchant").unwrap_or_default());
+    let sources = root.tables("inbox").unwrap_or_default();
+    let inbox = inbox::inbox(&sources, folder, &inbox::known(&bitcoin, &evm));
     root.close();
     if has_none {
         return None;
@@ -87,6 +90,7 @@ fn root(root: &Section<'_>, file: &Path) -> Option<Config> {
         evm: evm.into_iter().collect::<Option<_>>()?,
         addresses,
         merchants,
+        inbox: inbox?,
     })
 }
 
@@ -416,11 +420,15 @@ mod tests {
     const EVM: &str = "[[evm]]\ncheckpoints = [{}]\n[[evm.endpoint]]\n[evm.native]\n\
                        [[evm.native.policy]]\n[[evm.token]]\n[[evm.token.policy]]\n";
 
+    /// Every table of a source of webhooks.
+    const INBOX: &str = "[[inbox]]\nverifier = \"hmac\"\nonly = [{}]\n[inbox.hmac]\n[inbox.credit]\n";
+
     #[test]
     fn the_default_file_names_every_key_that_the_code_reads() {
         let faults = Faults::new(DEFAULT_TOML);
-        let with_all =
-            format!("{DEFAULT_TOML}\n[[merchant]]\nslug = \"a\"\n[[bitcoin]]\ncheckpoints = [{{}}]\n{EVM}");
+        let with_all = format!(
+            "{DEFAULT_TOML}\n[[merchant]]\nslug = \"a\"\n[[bitcoin]]\ncheckpoints = [{{}}]\n{EVM}{INBOX}"
+        );
         let table = DeTable::parse(&with_all).unwrap().into_inner();
         let _ = root(&Section::root(&table, &faults), Path::new("creditd.toml"));
         for key in faults.known_keys() {

@@ -3,6 +3,7 @@
 use super::DaemonError;
 use crate::clock::{Clock, millis};
 use crate::config::{BackupConfig, Config};
+use crate::inbox;
 use crate::jobs::{self, Job, Jobs};
 use crate::pulse::Pulse;
 use crate::store::{BackupPlan, JobOutcome, Store};
@@ -17,10 +18,9 @@ const BACKUP_MAX: Duration = Duration::from_secs(6 * 3_600);
 /// All that the config asks for.
 pub(super) fn jobs(config: &Config, store: &Store, clock: Clock) -> Vec<Job> {
     let backup = config.backup.as_ref();
-    backup
-        .map(|backup| backup_job(backup, store, clock))
-        .into_iter()
-        .collect()
+    let mut jobs = inbox::work::jobs(config, store, clock);
+    jobs.extend(backup.map(|backup| backup_job(backup, store, clock)));
+    jobs
 }
 
 /// Spans are counted from 1970 on: two runs in the same one make one file.

@@ -1,7 +1,7 @@
 //! Listing the mempool at the tip.
 
 use super::expiry::ListSeen;
-use super::{Follower, Trouble};
+use super::{FollowError, Follower, Trouble};
 use crate::chain::{ChainSource, NodeTip};
 use crate::clock::millis;
 use crate::rules::{HeldHeader, MempoolList};
@@ -13,6 +13,25 @@ use std::time::Duration;
 const LIST_REPEAT: Duration = Duration::from_secs(10);
 
 impl<S: ChainSource> Follower<S> {
+    /// Waits for the next look at the node; a hint that there is something to see ends that at once, and the
+    /// mempool is listed then too.
+    pub(super) async fn wait_for_news(&mut self, node: &NodeTip, span: Duration) -> Result<(), FollowError> {
+        let (store, chain, seen) = (
+            self.store.clone(),
+            self.settings.chain.id.clone(),
+            self.hints_seen,
+        );
+        tokio::select! {
+            biased;
+            count = store.hinted(&chain, seen) => {
+                self.hints_seen = count;
+                self.listed_at = None;
+                Ok(())
+            }
+            waited = self.wait_and_sweep(node, span) => waited,
+        }
+    }
+
     /// Lists the mempool where it is time to, and applies what was read at our tip.
     pub(super) async fn list_mempool(&mut self, tip: &HeldHeader, node: &NodeTip) -> Result<(), Trouble> {
         let now = self.clock.instant();

@@ -128,6 +128,8 @@ pub struct Follower<S: ChainSource> {
     /// Up to where our blocks are safe, and final, and since when.
     finality: Finality,
     failures: u32,
+    /// How many hints of something to see were followed.
+    hints_seen: u64,
     /// For how many looks in a row the node has been behind, or without a block that it has promised.
     looks_behind: u32,
     /// What a rescan needs and the node does not have; empty when nothing.
@@ -204,6 +206,7 @@ impl<S: ChainSource> Follower<S> {
             tags: Tags::default(),
             finality: Finality::new(clock.instant()),
             failures: 0,
+            hints_seen: 0,
             looks_behind: 0,
             rescan_waits_for: String::new(),
             sweep: None,
@@ -252,7 +255,7 @@ impl<S: ChainSource> Follower<S> {
                 self.report_following(&tip).await?;
                 let span = self.until_next_look();
                 self.pulse.beat(self.clock, span);
-                self.wait_and_sweep(&tip, span).await
+                self.wait_for_news(&tip, span).await
             }
             Err(trouble) => self.suffer(trouble).await,
         }

@@ -3,6 +3,7 @@
 //! program that are not tokio's, beside one that opens the file. The inline one runs everything at once on
 //! the caller, for tests and the simulator.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,6 +17,7 @@ use super::threads::{self, BusyGuard, ReadItem, WriteItem};
 use super::transact::Work;
 use super::{BackupPlan, Database, Finding, OpenMode, ReadTx, StoreError, WriteTx};
 use crate::clock::Clock;
+use crate::rules::ChainId;
 
 /// Writes and reads that may wait in their queues; whoever comes next waits before it is let in.
 const QUEUE_MAX: usize = 256;
@@ -33,9 +35,14 @@ pub struct Store {
     path: Arc<PathBuf>,
     /// Counts wake-ups for whoever works off queues in the database. They carry no facts.
     wakes: watch::Sender<u64>,
+    /// Counts, by chain, how often somebody said that there is something to see.
+    hints: watch::Sender<Hints>,
     /// A backup is being made.
     is_backing_up: Arc<AtomicBool>,
 }
+
+/// How often a chain was hinted at, by its identity.
+type Hints = BTreeMap<ChainId, u64>;
 
 #[derive(Clone, Debug)]
 enum Shell {
@@ -82,6 +89,7 @@ impl Store {
             clock,
             path,
             wakes: watch::Sender::new(0),
+            hints: watch::Sender::new(Hints::new()),
             is_backing_up: Arc::default(),
         })
     }
@@ -94,6 +102,7 @@ impl Store {
             clock,
             path: Arc::new(database.path().to_owned()),
             wakes: watch::Sender::new(0),
+            hints: watch::Sender::new(Hints::new()),
             is_backing_up: Arc::default(),
             shell: Shell::Inline {
                 database: Arc::new(Mutex::new(Some(database))),
@@ -224,6 +233,28 @@ impl Store {
     /// anyway.
     pub fn woken(&self) -> watch::Receiver<u64> {
         self.wakes.subscribe()
+    }
+
+    /// Says that there is something to see on a chain. Its follower looks at once; what it sees is up to the
+    /// node.
+    pub fn hint(&self, chain: &ChainId) {
+        self.hints
+            .send_modify(|hints| *hints.entry(chain.clone()).or_default() += 1);
+    }
+
+    /// Waits until a chain was hinted at more often than `seen` times, and says how often it was.
+    pub async fn hinted(&self, chain: &ChainId, seen: u64) -> u64 {
+        let mut hints = self.hints.subscribe();
+        loop {
+            let count = hints.borrow_and_update().get(chain).copied().unwrap_or(0);
+            if count > seen {
+                return count;
+            }
+            if hints.changed().await.is_err() {
+                // Nobody is left who could hint.
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     /// Why this store must not be used any more, if so.

@@ -466,7 +466,7 @@ async fn open(
 }
 
 /// Polls a future until it has given way `times` times; `None` = it was dropped there.
-async fn stop_after<F: Future>(future: F, times: usize) -> Option<F::Output> {
+pub async fn stop_after<F: Future>(future: F, times: usize) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = times;
     std::future::poll_fn(move |context| match future.as_mut().poll(context) {

@@ -23,9 +23,10 @@ const MODULES: &[(&str, &[&str], bool)] = &[
     ("follow", &["rules", "chain", "store"], true),
     ("store", &["rules"], true),
     ("deliver", &["rules", "store"], true),
-    ("api", &["rules", "store"], true),
+    ("inbox", &["rules", "store", "jobs"], true),
+    ("api", &["rules", "store", "inbox"], true),
     ("jobs", &["rules", "chain", "store"], true),
-    ("check", &["rules", "chain", "store"], true),
+    ("check", &["rules", "chain", "store", "inbox"], true),
     ("audit", &["rules", "chain", "store"], true),
     ("ops", &["rules", "store"], true),
     // Of the leaves it needs the clock: headers carry the time.
@@ -41,7 +42,7 @@ const MODULES: &[(&str, &[&str], bool)] = &[
     (
         "daemon",
         &[
-            "rules", "chain", "follow", "store", "deliver", "api", "jobs", "check", "audit", "ops",
+            "rules", "chain", "follow", "store", "deliver", "inbox", "api", "jobs", "check", "audit", "ops",
             "sandbox", "demo",
         ],
         true,
