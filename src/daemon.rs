@@ -18,6 +18,7 @@ use crate::config::{BitcoinChain, ChainConfig, Config, EvmChain, MerchantConfig,
 use crate::deliver::{self, Deliverer};
 use crate::egress::{GuardedDial, HttpDial, SystemResolver, TlsError};
 use crate::follow::{FollowError, Follower};
+use crate::inbox::{Inbox, InboxError};
 use crate::listen::{Listener, Tls, TlsFileError};
 use crate::ops::{self, Followed, Ops};
 use crate::pulse::{Pulse, PulsingDial};
@@ -70,6 +71,9 @@ pub enum DaemonError {
     /// The certificate for merchants cannot be used.
     #[error("read the certificate of [api]")]
     ApiCertificate(#[source] TlsFileError),
+    /// A source of webhooks cannot be served.
+    #[error(transparent)]
+    Inbox(#[from] InboxError),
     /// The file of its key is not there to be named.
     #[error("read api.tls_key_file")]
     ApiKeyFile(#[source] SecretError),
@@ -173,7 +177,7 @@ struct Prepared {
     evm: Vec<EvmNodes>,
     callbacks: GuardedDial,
     ops: Option<Listener>,
-    api: Option<Listener>,
+    api: Option<(Listener, Inbox)>,
 }
 
 /// Gets all of it before the database is opened: opening ends a daemon that runs on the same file, and a
@@ -202,7 +206,8 @@ async fn prepare(config: &Config, clock: Clock) -> Result<Prepared, DaemonError>
             Some(address) => {
                 let tls = api_tls(config)?;
                 let listener = api::listen(config, address, tls, clock).await;
-                Some(had(config, "api", address, listener)?)
+                let inbox = Inbox::of(config)?;
+                Some((had(config, "api", address, listener)?, inbox))
             }
             None => None,
         },
@@ -433,16 +438,16 @@ async fn told(told_to_stop: &mut watch::Receiver<bool>) {
 /// Starts answering merchants, and says where.
 fn serve_api(
     config: &Config,
-    listener: Option<Listener>,
+    listener: Option<(Listener, Inbox)>,
     (clock, mut told_to_stop): (Clock, watch::Receiver<bool>),
     store: &Store,
     parts: &mut JoinSet<Result<(), DaemonError>>,
 ) -> Result<String, DaemonError> {
-    let Some(listener) = listener else {
+    let Some((listener, inbox)) = listener else {
         return Ok("off".to_owned());
     };
     let address = listener.address().map_err(DaemonError::System)?;
-    let api = Api::new(store.clone(), clock, config);
+    let api = Api::new(store.clone(), clock, config, inbox);
     parts.spawn(async move {
         api.serve(listener, told(&mut told_to_stop)).await;
         Ok(())

@@ -5,6 +5,7 @@
 mod access;
 mod asked;
 mod docs;
+mod inbox;
 mod keys;
 mod ledger;
 mod names;
@@ -14,6 +15,7 @@ mod serve;
 
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::inbox::Inbox;
 use crate::listen::{Bounds, Listener, Tls};
 use crate::store::Store;
 use axum::Router;
@@ -50,6 +52,7 @@ struct Parts {
     store: Store,
     clock: Clock,
     config: Config,
+    inbox: Inbox,
     rates: Rates,
     started: Instant,
     /// True once no more is answered: streams end.
@@ -76,12 +79,13 @@ pub async fn listen(
 }
 
 impl Api {
-    /// For this store, by this config.
-    pub fn new(store: Store, clock: Clock, config: &Config) -> Api {
+    /// For this store, by this config, with the secrets of its sources of webhooks.
+    pub fn new(store: Store, clock: Clock, config: &Config, inbox: Inbox) -> Api {
         Api(Arc::new(Parts {
             store,
             clock,
             config: config.clone(),
+            inbox,
             rates: Rates::new(config.api.rate_per_sec),
             started: clock.instant(),
             ending: watch::Sender::new(false),
@@ -101,6 +105,7 @@ impl Api {
             .routes(routes!(ledger::deposits))
             .routes(routes!(ledger::credits))
             .routes(routes!(ledger::balances))
+            .routes(routes!(inbox::receive))
             .split_for_parts();
         routes
             .merge(docs::routes(description))

@@ -12,6 +12,7 @@ mod common;
 mod absurd_numbers;
 mod accept_reorg;
 mod address;
+mod api_inbox;
 mod api_keys;
 mod api_limits;
 mod await_sweep;
