@@ -340,6 +340,8 @@ CREATE TABLE events (
     body     TEXT NOT NULL,
     UNIQUE (subject, sequence)
 ) STRICT;
+-- What a merchant reads, in its order.
+CREATE INDEX events_by_merchant ON events (merchant);
 CREATE TRIGGER events_no_update BEFORE UPDATE ON events
 BEGIN SELECT RAISE(ABORT, 'events are frozen'); END;
 CREATE TRIGGER events_no_delete BEFORE DELETE ON events
@@ -549,6 +551,24 @@ CREATE TABLE api_keys (
     last_used_at INTEGER
 ) STRICT;
 CREATE INDEX api_keys_by_merchant ON api_keys (merchant);
+
+-- The answers to requests with an idempotency key, written in the transaction of what they answer for.
+CREATE TABLE idempotency (
+    -- the merchant; 0 = operators, by a command
+    owner       INTEGER NOT NULL,
+    method      TEXT NOT NULL,
+    -- the concrete one, ids included
+    path        TEXT NOT NULL,
+    key         TEXT NOT NULL CHECK (length(key) BETWEEN 1 AND 256),
+    -- hash of query and parsed body: the same key with another is refused
+    fingerprint BLOB NOT NULL CHECK (length(fingerprint) = 32),
+    status      INTEGER NOT NULL,
+    body        TEXT NOT NULL,
+    created_at  INTEGER NOT NULL,
+    keep_until  INTEGER NOT NULL,
+    PRIMARY KEY (owner, method, path, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX idempotency_by_end ON idempotency (keep_until);
 
 -- The way of an event to one endpoint: made in the event's transaction, for those subscribed at that moment,
 -- or by a replay that names the endpoint.

@@ -50,7 +50,19 @@ impl Caller {
         }
     }
 
-    fn has(&self, scope: Scope) -> Result<(), Problem> {
+    /// Whether the key can be used still.
+    pub(super) async fn still_live(&self, api: &Api) -> Result<(), Problem> {
+        let id = self.key.id.clone();
+        let found = api.0.store.read(move |tx| tx.api_key_of_id(&id)).await?;
+        match found.map(|key| key.state(api.0.clock.now_ms())) {
+            Some(KeyState::Live) => Ok(()),
+            Some(KeyState::Expired | KeyState::Revoked) | None => {
+                Err(unauthorized("key_revoked", "this API key was revoked"))
+            }
+        }
+    }
+
+    pub(super) fn has(&self, scope: Scope) -> Result<(), Problem> {
         match self.key.scopes.contains(&scope) {
             true => Ok(()),
             false => Err(forbidden(

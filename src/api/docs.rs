@@ -4,6 +4,7 @@ use super::Api;
 use axum::Router;
 use axum::http::{HeaderValue, header};
 use axum::routing::get;
+use std::time::Duration;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
@@ -29,6 +30,20 @@ impl Modify for Keys {
         let components = openapi.components.get_or_insert_default();
         components.add_security_scheme("key", SecurityScheme::Http(bearer));
     }
+}
+
+/// Says how long answers are kept, as this daemon is set.
+pub(super) fn with_keeping(
+    mut description: utoipa::openapi::OpenApi,
+    keep: Duration,
+) -> utoipa::openapi::OpenApi {
+    let days = keep.as_secs() / 86_400;
+    let text = description.info.description.get_or_insert_default();
+    text.push_str(&format!(
+        " Answers are kept under their Idempotency-Key for {days} days, and never shorter than the \
+         invoice lives."
+    ));
+    description
 }
 
 /// `/openapi.json`, the same bytes for everybody.

@@ -276,12 +276,12 @@ pub(super) async fn balances(
     }))
 }
 
-fn unknown_merchant() -> Problem {
+pub(super) fn unknown_merchant() -> Problem {
     Problem::bad_request("invalid_query", "there is no such merchant").at("merchant")
 }
 
 /// The merchant that a query is bound to: that of the key, or the one that an operator names.
-fn bound(reader: Option<Merchant>, named: Option<String>) -> Result<Option<String>, Problem> {
+pub(super) fn bound(reader: Option<Merchant>, named: Option<String>) -> Result<Option<String>, Problem> {
     match (reader, named) {
         (Some(own), None) => Ok(Some(own.slug)),
         (Some(own), Some(named)) if own.slug == named => Ok(Some(named)),
@@ -336,8 +336,7 @@ fn filter(tx: &ReadTx<'_>, wanted: &Wanted) -> Result<Narrow, StoreError> {
     };
     let assets = wanted.asset.as_ref().map(|name| names.assets(chain, name));
     if assets.as_ref().is_some_and(Vec::is_empty) {
-        let detail = "no asset has this symbol, contract or CAIP-19 id here";
-        return Ok(Err(Problem::unprocessable("unknown_asset", "asset", detail)));
+        return Ok(Err(names::unknown_asset()));
     }
     let filter = Filter {
         merchant: wanted.merchant.clone(),

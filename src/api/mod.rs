@@ -4,14 +4,22 @@
 
 mod access;
 mod asked;
+mod callbacks;
 mod docs;
+mod events;
 mod inbox;
+mod invoice_shape;
+mod invoices;
 mod keys;
 mod ledger;
 mod names;
+mod once;
 mod problem;
 mod rate;
+mod sent;
 mod serve;
+mod taken;
+mod txs;
 
 use crate::clock::Clock;
 use crate::config::Config;
@@ -54,6 +62,7 @@ struct Parts {
     config: Config,
     inbox: Inbox,
     rates: Rates,
+    running: once::Running,
     started: Instant,
     /// True once no more is answered: streams end.
     ending: watch::Sender<bool>,
@@ -87,6 +96,7 @@ impl Api {
             config: config.clone(),
             inbox,
             rates: Rates::new(config.api.rate_per_sec),
+            running: once::Running::default(),
             started: clock.instant(),
             ending: watch::Sender::new(false),
         }))
@@ -102,11 +112,25 @@ impl Api {
     fn routes(&self) -> Router {
         let (routes, description) = OpenApiRouter::with_openapi(docs::Description::openapi())
             .routes(routes!(keys::key))
+            .routes(routes!(invoices::create, invoices::list))
+            .routes(routes!(invoices::show))
+            .routes(routes!(invoices::cancel))
+            .routes(routes!(taken::create))
             .routes(routes!(ledger::deposits))
             .routes(routes!(ledger::credits))
             .routes(routes!(ledger::balances))
             .routes(routes!(inbox::receive))
+            .routes(routes!(txs::show))
+            .routes(routes!(callbacks::list, callbacks::add))
+            .routes(routes!(callbacks::pause))
+            .routes(routes!(callbacks::resume))
+            .routes(routes!(callbacks::rotate))
+            .routes(routes!(callbacks::test))
+            .routes(routes!(events::list))
+            .routes(routes!(events::stream))
+            .routes(routes!(events::replay))
             .split_for_parts();
+        let description = docs::with_keeping(description, self.0.config.api.idempotency_keep);
         routes
             .merge(docs::routes(description))
             .fallback(no_route)

@@ -2,7 +2,7 @@
 
 use super::problem::Problem;
 use crate::address::{self, AddressError};
-use crate::config::Config;
+use crate::config::{ChainConfig, Config};
 use crate::rules::{Script, Txid};
 use crate::store::{AssetKey, ChainKey, ChainRow, KnownAsset, ReadTx, StoreError};
 
@@ -41,6 +41,24 @@ impl Names {
         };
         let named = self.assets.iter().filter(is_named);
         named.map(|asset| asset.key).collect()
+    }
+
+    /// The one asset of a name.
+    pub(super) fn one_asset(&self, chain: Option<&str>, name: &str) -> Result<&KnownAsset, Problem> {
+        let chain = match chain {
+            None => None,
+            Some(name) => Some(self.chain(name).ok_or_else(unknown_chain)?.key),
+        };
+        let keys = self.assets(chain, name);
+        let mut named = self.assets.iter().filter(|asset| keys.contains(&asset.key));
+        match (named.next(), named.next()) {
+            (Some(asset), None) => Ok(asset),
+            (None, _) => Err(unknown_asset()),
+            (Some(_), Some(_)) => {
+                let detail = "several chains have this asset: name the chain, or give the CAIP-19 id";
+                Err(Problem::unprocessable("ambiguous_asset", "chain", detail))
+            }
+        }
     }
 
     /// The CAIP-2 id of a chain.
@@ -87,6 +105,20 @@ pub(super) fn script(config: &Config, chain: Option<&str>, text: &str) -> Result
         Some(error) => Problem::unprocessable(error.code(), "address", error.to_string()),
         None => unknown_chain(),
     })
+}
+
+/// How many confirmations may be asked for on a chain: deeper nothing is undone.
+pub(super) fn reorg_window(config: &Config, chain: &str) -> u64 {
+    let window = config.chains().find(|known| known.chain().as_str() == chain);
+    window.map_or(1, |chain| match chain {
+        ChainConfig::Bitcoin(chain) => chain.reorg_window,
+        ChainConfig::Evm(chain) => chain.reorg_window,
+    })
+}
+
+pub(super) fn unknown_asset() -> Problem {
+    let detail = "no asset has this symbol, contract or CAIP-19 id here";
+    Problem::unprocessable("unknown_asset", "asset", detail)
 }
 
 pub(super) fn unknown_chain() -> Problem {

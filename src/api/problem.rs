@@ -9,7 +9,7 @@ use serde::Serialize;
 use utoipa::{IntoResponses, ToSchema};
 
 /// The media type.
-const PROBLEM_JSON: &str = "application/problem+json";
+pub(super) const PROBLEM_JSON: &str = "application/problem+json";
 
 /// How long a client waits before it asks a database again that takes no write now.
 const DATABASE_AGAIN_SECS: u64 = 2;

@@ -9,6 +9,7 @@ use super::{Outcome, Problem};
 use crate::clock::rfc3339;
 use crate::config::Config;
 use crate::egress::{self, CallbackUrl, Lookup, UrlError};
+use crate::rules::event_types::{EVENT_TYPES, SubscriptionError, subscription};
 use crate::store::{Endpoint, Undelivered, WriteTx};
 use crate::webhook::{self, Key, Scheme};
 use anyhow::Context as _;
@@ -39,36 +40,6 @@ struct AddedJson {
     /// The secret (v1) or the public key (v1a); `null` when the endpoint was there already.
     secret: Option<String>,
 }
-
-/// What can be subscribed to. `endpoint.test` comes without being asked for.
-const EVENT_TYPES: [&str; 25] = [
-    "deposit.seen",
-    "deposit.confirming",
-    "deposit.evicted",
-    "deposit.replaced",
-    "deposit.orphaned",
-    "deposit.failed",
-    "deposit.held",
-    "deposit.released",
-    "credit.created",
-    "credit.reversed",
-    "credit.reinstated",
-    // Sent after a restored backup, which cannot be yet: who subscribes now need not think of it then.
-    "credit.state",
-    "invoice.created",
-    "invoice.partially_paid",
-    "invoice.paid",
-    "invoice.overpaid",
-    "invoice.settled",
-    "invoice.expired",
-    "invoice.reopened",
-    "invoice.reversed",
-    "invoice.cancelled",
-    "invoice.state",
-    "chain.halted",
-    "chain.resumed",
-    "chain.unattributed",
-];
 
 fn json(endpoint: Endpoint) -> EndpointJson {
     EndpointJson {
@@ -155,30 +126,17 @@ fn look_up(config: &Config, url: &CallbackUrl) -> Result<Option<String>, Problem
     }
 }
 
-/// Checks what is subscribed to. Events have one owner: those of chains go to operators and all others to the
-/// merchant whose money it is, so a subscription to the other's would never be sent anything.
+/// Checks what is subscribed to.
 fn types_of(types: &[String], is_ops: bool) -> Result<String, Problem> {
-    for kind in types.iter().filter(|kind| kind.as_str() != "*") {
-        let covers = |known: &str| {
-            let family = kind.strip_suffix('*').filter(|family| family.ends_with('.'));
-            known == kind || family.is_some_and(|family| known.starts_with(family))
+    subscription(types, is_ops).map_err(|error| {
+        let next = match error {
+            SubscriptionError::Unknown(_) => {
+                format!("one of {}, or a family such as credit.*", EVENT_TYPES.join(", "))
+            }
+            SubscriptionError::Merchants(_) => "give --merchant instead of --ops".to_owned(),
+            SubscriptionError::Operators(_) => "give --ops instead of --merchant".to_owned(),
         };
-        let Some(known) = EVENT_TYPES.iter().find(|known| covers(known)) else {
-            let next = format!("one of {}, or a family such as credit.*", EVENT_TYPES.join(", "));
-            return Err(Problem::misuse(format!("no event has the type {kind}"), next));
-        };
-        if known.starts_with("chain.") != is_ops {
-            let (what, next) = match is_ops {
-                true => ("the merchant", "give --merchant instead of --ops"),
-                false => ("operators", "give --ops instead of --merchant"),
-            };
-            return Err(Problem::misuse(format!("{kind} goes to {what} alone"), next));
-        }
-    }
-    Ok(if types.is_empty() {
-        "*".to_owned()
-    } else {
-        types.join(" ")
+        Problem::misuse(error.to_string(), next)
     })
 }
 

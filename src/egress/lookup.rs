@@ -3,9 +3,11 @@
 
 use super::callback::{Reach, check_addresses};
 use super::{CallbackUrl, Policy, UrlError};
+use crate::clock::Clock;
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::sync::mpsc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -23,19 +25,44 @@ pub enum Lookup {
 
 /// Asks the machine's resolver.
 pub fn look_up(url: &CallbackUrl, policy: &Policy) -> Lookup {
-    let host = url.host().to_owned();
     let (tell, told) = mpsc::channel();
-    // A resolver that hangs is left behind.
+    ask(url, move |found| {
+        let _ = tell.send(found);
+    });
+    judged(told.recv_timeout(PATIENCE).ok(), url, policy)
+}
+
+/// The same without holding up the caller's thread.
+pub async fn look_up_soon(url: &CallbackUrl, policy: &Policy, clock: Clock) -> Lookup {
+    let (tell, told) = oneshot::channel();
+    ask(url, move |found| {
+        let _ = tell.send(found);
+    });
+    let told = tokio::select! { biased;
+        told = told => told.ok(),
+        () = clock.sleep(PATIENCE) => None,
+    };
+    judged(told, url, policy)
+}
+
+type Found = std::io::Result<Vec<IpAddr>>;
+
+/// A resolver that hangs is left behind.
+fn ask(url: &CallbackUrl, tell: impl FnOnce(Found) + Send + 'static) {
+    let host = url.host().to_owned();
     std::thread::spawn(move || {
         let name = host.trim_matches(['[', ']']);
         let found = (name, 0).to_socket_addrs();
-        let _ = tell.send(found.map(|found| found.map(|address| address.ip()).collect::<Vec<_>>()));
+        tell(found.map(|found| found.map(|address| address.ip()).collect()));
     });
-    match told.recv_timeout(PATIENCE) {
-        Ok(Ok(addresses)) if addresses.is_empty() => Lookup::Unresolved("it has no address".to_owned()),
-        Ok(Ok(addresses)) => judge(&addresses, url.is_https(), policy),
-        Ok(Err(error)) => Lookup::Unresolved(error.to_string()),
-        Err(_) => Lookup::Unresolved(format!("no answer within {} s", PATIENCE.as_secs())),
+}
+
+fn judged(found: Option<Found>, url: &CallbackUrl, policy: &Policy) -> Lookup {
+    match found {
+        Some(Ok(addresses)) if addresses.is_empty() => Lookup::Unresolved("it has no address".to_owned()),
+        Some(Ok(addresses)) => judge(&addresses, url.is_https(), policy),
+        Some(Err(error)) => Lookup::Unresolved(error.to_string()),
+        None => Lookup::Unresolved(format!("no answer within {} s", PATIENCE.as_secs())),
     }
 }
 

@@ -15,7 +15,7 @@ mod url;
 pub use callback::{BODY_BYTES_READ_MAX, GuardedDial, Resolver, Resolving, SystemResolver};
 pub use error::DialError;
 pub use guard::{Policy, Range, RangeError, Verdict};
-pub use lookup::{Lookup, look_up};
+pub use lookup::{Lookup, look_up, look_up_soon};
 pub use node::HttpDial;
 pub use node_url::{NodeUrl, NodeUrlError};
 pub use tls::TlsError;

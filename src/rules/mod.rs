@@ -6,6 +6,7 @@ pub mod amount;
 pub mod api_key;
 pub mod block;
 pub mod chain_state;
+pub mod event_types;
 pub mod fork;
 pub mod ids;
 pub mod invariants;

@@ -50,6 +50,13 @@ fn endpoint_row(row: &Row<'_>) -> Result<Endpoint, rusqlite::Error> {
     })
 }
 
+impl Endpoint {
+    /// Does it get events of this type?
+    pub fn is_subscribed(&self, kind: &str) -> bool {
+        self.invoice.is_none() && covers(&self.types, kind)
+    }
+}
+
 /// Does a list of types and patterns cover an event type?
 pub(super) fn covers(types: &str, kind: &str) -> bool {
     types

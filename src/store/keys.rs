@@ -144,7 +144,11 @@ impl ReadTx<'_> {
         Ok(found.filter(|key| key.hash.is(hash)))
     }
 
-    fn api_key_of_id(&self, id: &str) -> Result<Option<ApiKeyRow>, StoreError> {
+    /// The key of a public id.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn api_key_of_id(&self, id: &str) -> Result<Option<ApiKeyRow>, StoreError> {
         let mut statement = self
             .conn()
             .prepare_cached(&format!("{KEY_SELECT} WHERE k.key_id = ?1"))?;

@@ -4,6 +4,8 @@ use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
+use creditd::rules::Script;
+use creditd::store::{Database, NewSource, OpenMode, SourceKind};
 use serde_json::Value;
 
 use super::daemon::{Daemon, Setup};
@@ -155,6 +157,38 @@ pub fn with_api(stub: &StubNode) -> Setup {
         api: "listen = \"127.0.0.1:0\"".to_owned(),
         ..Setup::for_stub(stub)
     }
+}
+
+/// Addresses of `btc` that can be handed out, beside a running daemon: of no key, nobody pays to them.
+#[track_caller]
+pub fn fill_pool(daemon: &Daemon, count: u32) {
+    daemon.api_port();
+    let mut database = Database::open(&daemon.database(), OpenMode::Write).unwrap();
+    let filled = database.write(1, |tx| {
+        let chains = tx.chains()?;
+        let chain = chains.iter().find(|chain| chain.alias == "btc").unwrap();
+        tx.set_address_sources(&[NewSource {
+            name: "test".to_owned(),
+            scope: chain.id.to_string(),
+            kind: SourceKind::Descriptor,
+            pin: [1; 32],
+            merchant: None,
+            pool_size: count,
+            chains: vec![chain.key],
+        }])?;
+        for work in tx.pool_work()? {
+            let numbers = work.next_index..work.next_index + work.missing;
+            let scripts: Vec<Script> = numbers.map(pool_script).collect();
+            assert!(tx.fill_pool(work.source, work.next_index, &scripts)?);
+        }
+        Ok(())
+    });
+    filled.unwrap();
+}
+
+fn pool_script(number: u32) -> Script {
+    let program = [&[0x00, 0x14][..], &[0xcc; 16], &number.to_be_bytes()].concat();
+    Script(program.into())
 }
 
 impl Daemon {

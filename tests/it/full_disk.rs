@@ -16,12 +16,12 @@ use crate::common::service_manager::ServiceManager;
 use crate::common::wait::{PATIENCE, wait_until};
 
 /// A disk that fills up when told.
-struct Disk {
+pub struct Disk {
     dir: TempDir,
 }
 
 impl Disk {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/full_disk.c");
         let built = Command::new("cc")
@@ -37,7 +37,7 @@ impl Disk {
         self.dir.path().join("full")
     }
 
-    fn fill(&self) {
+    pub fn fill(&self) {
         std::fs::write(self.flag(), "").unwrap();
     }
 
@@ -46,12 +46,12 @@ impl Disk {
         std::fs::write(self.flag(), "full").unwrap();
     }
 
-    fn free(&self) {
+    pub fn free(&self) {
         std::fs::remove_file(self.flag()).unwrap();
     }
 
     /// Puts a daemon's folder on the disk.
-    fn carry(&self, daemon: &mut Daemon, mut environment: Vec<(String, String)>) {
+    pub fn carry(&self, daemon: &mut Daemon, mut environment: Vec<(String, String)>) {
         let library = self.dir.path().join("full_disk.so");
         let folder = daemon.folder().to_owned();
         for (name, path) in [

@@ -15,6 +15,7 @@ mod address;
 mod api_inbox;
 mod api_keys;
 mod api_limits;
+mod api_once;
 mod await_sweep;
 mod bad_nodes;
 mod balancers;

@@ -2,7 +2,7 @@
 
 use super::super::codec::uint;
 use super::super::{ReadTx, StoreError};
-use rusqlite::params;
+use rusqlite::{OptionalExtension as _, Row, params};
 
 /// An event as it was frozen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,41 @@ pub struct FrozenEvent {
 }
 
 impl ReadTx<'_> {
+    /// The events after number `seq` of one merchant, or of operators, in order.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn events_of_owner(
+        &self,
+        merchant: Option<i64>,
+        seq: u64,
+        limit: u32,
+    ) -> Result<Vec<FrozenEvent>, StoreError> {
+        let mut statement = self.conn().prepare_cached(
+            "SELECT seq, id, type, at, body FROM events INDEXED BY events_by_merchant \
+             WHERE merchant IS ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
+        )?;
+        let after = i64::try_from(seq).unwrap_or(i64::MAX);
+        let mut rows = statement.query(params![merchant, after, limit])?;
+        let mut events = Vec::new();
+        while let Some(row) = rows.next()? {
+            events.push(frozen(row)?);
+        }
+        Ok(events)
+    }
+
+    /// The type of an event and whose it is; `None` where there is none.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn event_owner(&self, id: &str) -> Result<Option<(String, Option<i64>)>, StoreError> {
+        let mut statement = self
+            .conn()
+            .prepare_cached("SELECT type, merchant FROM events WHERE id = ?1")?;
+        let found = statement.query_row([id], |row| Ok((row.get(0)?, row.get(1)?)));
+        Ok(found.optional()?)
+    }
+
     /// The events after number `seq`, in order.
     ///
     /// # Errors
@@ -31,14 +66,18 @@ impl ReadTx<'_> {
         let mut rows = statement.query(params![i64::try_from(seq).unwrap_or(i64::MAX), limit])?;
         let mut events = Vec::new();
         while let Some(row) = rows.next()? {
-            events.push(FrozenEvent {
-                seq: uint(row.get(0)?)?,
-                id: row.get(1)?,
-                kind: row.get(2)?,
-                at: row.get(3)?,
-                body: row.get(4)?,
-            });
+            events.push(frozen(row)?);
         }
         Ok(events)
     }
+}
+
+fn frozen(row: &Row<'_>) -> Result<FrozenEvent, StoreError> {
+    Ok(FrozenEvent {
+        seq: uint(row.get(0)?)?,
+        id: row.get(1)?,
+        kind: row.get(2)?,
+        at: row.get(3)?,
+        body: row.get(4)?,
+    })
 }

@@ -1,0 +1,282 @@
+//! The same request acts once: its key, its effect, its answer and its events are one transaction. A parallel
+//! repeat waits for the first in a table in memory and gets its answer. Only answers of committed effects and
+//! the 422 of a body are kept; whatever may be another next time is not.
+
+use super::problem::{PROBLEM_JSON, Problem};
+use super::sent::Sent;
+use super::{Api, access::Merchant};
+use crate::clock::millis;
+use crate::store::{Kept, KeptAnswer, KeyScope, StoreError, WriteTx};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How long a repeat waits for the first.
+const WAIT: Duration = Duration::from_secs(5);
+
+const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// What an effect is answered with.
+#[derive(Debug)]
+pub(super) struct Answer {
+    status: StatusCode,
+    body: String,
+    keep_until: Option<i64>,
+}
+
+impl Answer {
+    pub(super) fn new(status: StatusCode, body: &impl Serialize) -> Result<Answer, Halt> {
+        let body = serde_json::to_string(body).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        Ok(Answer {
+            status,
+            body,
+            keep_until: None,
+        })
+    }
+
+    /// It is kept at least until then.
+    pub(super) fn kept_until(self, at: i64) -> Answer {
+        Answer {
+            keep_until: Some(at),
+            ..self
+        }
+    }
+}
+
+/// Why an effect is given up: all that it wrote is undone.
+#[derive(Debug)]
+pub(super) enum Halt {
+    Store(StoreError),
+    Problem(Problem),
+}
+
+impl From<StoreError> for Halt {
+    fn from(error: StoreError) -> Halt {
+        Halt::Store(error)
+    }
+}
+
+impl From<Problem> for Halt {
+    fn from(problem: Problem) -> Halt {
+        Halt::Problem(problem)
+    }
+}
+
+/// A closure that may be run again, and whose last run counts.
+pub(super) fn effect<E>(effect: E) -> E
+where
+    E: FnMut(&mut WriteTx<'_>) -> Result<Answer, Halt> + Send + 'static,
+{
+    effect
+}
+
+/// Requests that are queued or run, by their keys.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Running(Arc<Mutex<BTreeMap<KeyScope, Run>>>);
+
+#[derive(Debug)]
+struct Run {
+    fingerprint: [u8; 32],
+    done: watch::Receiver<()>,
+}
+
+/// A place in the table; whoever waits is woken when it is given up.
+struct Claim {
+    scope: KeyScope,
+    running: Running,
+    _done: watch::Sender<()>,
+}
+
+enum Entered {
+    Ours(Claim),
+    Wait(watch::Receiver<()>),
+    OtherRequest,
+}
+
+impl Running {
+    fn enter(&self, scope: &KeyScope, fingerprint: [u8; 32]) -> Entered {
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match table.get(scope) {
+            // Before anything is said of "in progress": that one will never be its answer.
+            Some(run) if run.fingerprint != fingerprint => Entered::OtherRequest,
+            Some(run) => Entered::Wait(run.done.clone()),
+            None => {
+                let (sender, done) = watch::channel(());
+                table.insert(scope.clone(), Run { fingerprint, done });
+                Entered::Ours(Claim {
+                    scope: scope.clone(),
+                    running: self.clone(),
+                    _done: sender,
+                })
+            }
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut table = self.running.0.lock().unwrap_or_else(PoisonError::into_inner);
+        table.remove(&self.scope);
+    }
+}
+
+/// What a transaction came to.
+enum Done {
+    Fresh(KeptAnswer),
+    Replayed(KeptAnswer),
+    OtherRequest,
+}
+
+/// Does what `prepare` comes to, once for all requests of this key, and answers as the first time.
+pub(super) async fn once<E>(
+    api: &Api,
+    merchant: &Merchant,
+    sent: &Sent,
+    prepare: impl Future<Output = Result<E, Problem>>,
+) -> Result<Response, Problem>
+where
+    E: FnMut(&mut WriteTx<'_>) -> Result<Answer, Halt> + Send + 'static,
+{
+    let parts = &api.0;
+    let (scope, fingerprint) = (sent.scope(merchant), sent.fingerprint);
+    let _claim = claim(api, &scope, fingerprint).await?;
+    let (asked, now) = (scope.clone(), parts.clock.now_ms());
+    match parts
+        .store
+        .read(move |tx| tx.kept_answer(&asked, &fingerprint, now))
+        .await?
+    {
+        Kept::Answer(answer) => return Ok(replayed(answer)),
+        Kept::OtherRequest => return Err(other_request()),
+        Kept::Nothing => {}
+    }
+    let keep_ms = millis(parts.config.api.idempotency_keep);
+    let mut effect = match prepare.await {
+        Ok(effect) => effect,
+        Err(problem) => return refuse(api, scope, fingerprint, problem).await,
+    };
+    let halted = Arc::new(Mutex::new(None));
+    let (halts, asked) = (halted.clone(), scope.clone());
+    let written = parts.store.write(move |tx| {
+        let now = tx.now_ms();
+        match tx.kept_answer(&asked, &fingerprint, now)? {
+            Kept::Answer(answer) => return Ok(Done::Replayed(answer)),
+            Kept::OtherRequest => return Ok(Done::OtherRequest),
+            Kept::Nothing => {}
+        }
+        let answer = match effect(tx) {
+            Ok(answer) => answer,
+            Err(Halt::Store(error)) => return Err(error),
+            Err(Halt::Problem(problem)) => {
+                let text = problem.detail.clone();
+                *halts.lock().unwrap_or_else(PoisonError::into_inner) = Some(problem);
+                return Err(StoreError::Refused(text));
+            }
+        };
+        let usual = now.saturating_add(keep_ms);
+        let keep_until = answer.keep_until.map_or(usual, |until| until.max(usual));
+        let kept = KeptAnswer {
+            status: answer.status.as_u16(),
+            body: answer.body,
+        };
+        tx.keep_answer(&asked, &fingerprint, &kept, keep_until)?;
+        Ok(Done::Fresh(kept))
+    });
+    let done = written.await;
+    // Of runs before the last one something may have been left here.
+    let problem = halted.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match (done, problem) {
+        (Ok(Done::Fresh(answer)), _) => {
+            parts.store.wake();
+            Ok(response(answer))
+        }
+        (Ok(Done::Replayed(answer)), _) => Ok(replayed(answer)),
+        (Ok(Done::OtherRequest), _) => Err(other_request()),
+        (Err(StoreError::Refused(_)), Some(problem)) => refuse(api, scope, fingerprint, problem).await,
+        (Err(error), _) => Err(error.into()),
+    }
+}
+
+/// Waits for the turn of a request.
+async fn claim(api: &Api, scope: &KeyScope, fingerprint: [u8; 32]) -> Result<Claim, Problem> {
+    let mut deadline = pin!(api.0.clock.sleep(WAIT));
+    loop {
+        let mut done = match api.0.running.enter(scope, fingerprint) {
+            Entered::Ours(claim) => return Ok(claim),
+            Entered::OtherRequest => return Err(other_request()),
+            Entered::Wait(done) => done,
+        };
+        tokio::select! { biased;
+            _ = done.changed() => {}
+            () = &mut deadline => {
+                let detail = "the same request is being done: send it again for its answer";
+                return Err(Problem::conflict("in_progress", detail).after(1));
+            }
+        }
+    }
+}
+
+/// Keeps the 422 of a body, which is the same whenever it is asked, and answers with the problem.
+async fn refuse(
+    api: &Api,
+    scope: KeyScope,
+    fingerprint: [u8; 32],
+    problem: Problem,
+) -> Result<Response, Problem> {
+    if problem.status != StatusCode::UNPROCESSABLE_ENTITY {
+        return Err(problem);
+    }
+    let kept = KeptAnswer {
+        status: problem.status.as_u16(),
+        body: problem.body(),
+    };
+    let keep_ms = millis(api.0.config.api.idempotency_keep);
+    let written = api.0.store.write(move |tx| {
+        let now = tx.now_ms();
+        Ok(match tx.kept_answer(&scope, &fingerprint, now)? {
+            Kept::Answer(answer) => Done::Replayed(answer),
+            Kept::OtherRequest => Done::OtherRequest,
+            Kept::Nothing => {
+                tx.keep_answer(&scope, &fingerprint, &kept, now.saturating_add(keep_ms))?;
+                Done::Fresh(kept.clone())
+            }
+        })
+    });
+    match written.await? {
+        Done::Fresh(answer) => Ok(response(answer)),
+        Done::Replayed(answer) => Ok(replayed(answer)),
+        Done::OtherRequest => Err(other_request()),
+    }
+}
+
+fn other_request() -> Problem {
+    Problem::unprocessable(
+        "idempotency_key_reused",
+        "Idempotency-Key",
+        "this key was used for another request: take a new one for each",
+    )
+}
+
+fn response(answer: KeptAnswer) -> Response {
+    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let media = match status.is_success() {
+        true => "application/json",
+        false => PROBLEM_JSON,
+    };
+    let content_type = [(header::CONTENT_TYPE, HeaderValue::from_static(media))];
+    (status, content_type, answer.body).into_response()
+}
+
+fn replayed(answer: KeptAnswer) -> Response {
+    let mut response = response(answer);
+    response
+        .headers_mut()
+        .insert(REPLAYED, HeaderValue::from_static("true"));
+    response
+}

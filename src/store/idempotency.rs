@@ -1,0 +1,135 @@
+//! Answers kept under idempotency keys. The key's row is written in the transaction of the effect that it
+//! answers for, so that nothing is ever claimed and left.
+
+use super::chains::one;
+use super::{ReadTx, StoreError, WriteTx};
+use rusqlite::{OptionalExtension, params};
+
+/// Rows that one transaction forgets at most.
+const FORGET_MAX: u32 = 1_000;
+
+/// Where a key counts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeyScope {
+    /// The merchant's number; 0 = operators.
+    pub owner: i64,
+    /// `POST`, or `CLI` for an operator's command.
+    pub method: String,
+    /// The concrete path, ids included, or the command's words.
+    pub path: String,
+    /// The key.
+    pub key: String,
+}
+
+/// An answer that is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptAnswer {
+    /// The status; of a command its exit code.
+    pub status: u16,
+    /// The body.
+    pub body: String,
+}
+
+/// What is kept under a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Nothing.
+    Nothing,
+    /// The answer to this request.
+    Answer(KeptAnswer),
+    /// The answer to another request.
+    OtherRequest,
+}
+
+impl ReadTx<'_> {
+    /// What is kept under a key at a moment, for a request of this fingerprint.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn kept_answer(
+        &self,
+        scope: &KeyScope,
+        fingerprint: &[u8; 32],
+        now_ms: i64,
+    ) -> Result<Kept, StoreError> {
+        let found: Option<([u8; 32], u16, String)> = self
+            .conn()
+            .prepare_cached(
+                "SELECT fingerprint, status, body FROM idempotency \
+                 WHERE owner = ?1 AND method = ?2 AND path = ?3 AND key = ?4 AND keep_until > ?5",
+            )?
+            .query_row(
+                params![scope.owner, scope.method, scope.path, scope.key, now_ms],
+                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+            )
+            .optional()?;
+        Ok(match found {
+            None => Kept::Nothing,
+            Some((known, status, body)) if known == *fingerprint => Kept::Answer(KeptAnswer { status, body }),
+            Some(_) => Kept::OtherRequest,
+        })
+    }
+
+    /// The database's own number of a merchant.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn merchant_number(&self, slug: &str) -> Result<Option<i64>, StoreError> {
+        one(self.conn(), "SELECT id FROM merchants WHERE slug = ?1", [slug])
+    }
+}
+
+impl WriteTx<'_> {
+    /// Keeps an answer, in the transaction of what it answers for.
+    ///
+    /// # Errors
+    /// `Constraint` where one is kept already: [`ReadTx::kept_answer`] comes first, in the same transaction.
+    pub fn keep_answer(
+        &mut self,
+        scope: &KeyScope,
+        fingerprint: &[u8; 32],
+        answer: &KeptAnswer,
+        keep_until: i64,
+    ) -> Result<(), StoreError> {
+        let now = self.now_ms();
+        self.conn()
+            .prepare_cached(
+                "DELETE FROM idempotency \
+                 WHERE owner = ?1 AND method = ?2 AND path = ?3 AND key = ?4 AND keep_until <= ?5",
+            )?
+            .execute(params![scope.owner, scope.method, scope.path, scope.key, now])?;
+        self.conn()
+            .prepare_cached(
+                "INSERT INTO idempotency (owner, method, path, key, fingerprint, status, body, created_at, \
+                 keep_until) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            )?
+            .execute(params![
+                scope.owner,
+                scope.method,
+                scope.path,
+                scope.key,
+                fingerprint,
+                answer.status,
+                answer.body,
+                now,
+                keep_until
+            ])?;
+        Ok(())
+    }
+
+    /// Forgets answers whose time is over, some of them; how many.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn forget_answers(&mut self) -> Result<u64, StoreError> {
+        let now = self.now_ms();
+        let gone = self
+            .conn()
+            .prepare_cached(
+                "DELETE FROM idempotency WHERE (owner, method, path, key) IN \
+                 (SELECT owner, method, path, key FROM idempotency WHERE keep_until <= ?1 LIMIT ?2)",
+            )?
+            .execute(params![now, FORGET_MAX])?;
+        Ok(gone as u64)
+    }
+}
