@@ -84,16 +84,22 @@ fn main() {
         addresses::seed_with(&path, &new_chain(&token), (0..count).map(watched));
         path
     });
-    let hashes: Vec<String> = (first..first + u64::from(BLOCKS))
-        .map(|height| node.block_hash(height))
+    let blocks: Vec<Known> = (first..first + u64::from(BLOCKS))
+        .map(|height| known(&node, height))
         .collect();
     let mut table = Table::new("blocks/s");
     for what in Watched::ALL {
         let (mut bare, mut ours, mut small) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..what.rounds() {
-            bare.push(timed(|| read(&node, &token, &hashes, first, what)).0);
+            bare.push(timed(|| read(&node, &token, &blocks, first, what)).0);
             ours.push(follow(&node, &token, &many, first, what));
             small.push(follow(&node, &token, &few, first, what));
+            // The table comes at the end of many minutes.
+            let (bare, ours, small) = (bare.last(), ours.last(), small.last());
+            eprintln!(
+                "{}: bare {bare:?}, creditd {ours:?}, few addresses {small:?}",
+                what.words()
+            );
         }
         let figure = |span| format!("{:.1}", per_second(BLOCKS, span));
         let words = what.words();
@@ -163,27 +169,75 @@ fn mine(node: &AnvilNode, token: &Token) -> u64 {
     first
 }
 
-/// The least that asks the same: one block after the other, over one connection.
-fn read(node: &AnvilNode, token: &Token, hashes: &[String], first: u64, what: Watched) {
+/// A block as the bare socket knows it: its hash, and which transactions in it pay us.
+struct Known {
+    hash: String,
+    paying: Vec<String>,
+}
+
+fn known(node: &AnvilNode, height: u64) -> Known {
+    let block = node.block(height);
+    let txs = block["transactions"].as_array().unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    Known {
+        hash: text(&block["hash"]),
+        // They are mined in the order in which they were sent.
+        paying: txs.iter().take(PAID as usize).map(text).collect(),
+    }
+}
+
+/// The least that asks the same, over one connection: a block's header, then what is in it, then the
+/// transactions that pay us with their receipts. It has to look for nothing, and throws everything away.
+fn read(node: &AnvilNode, token: &Token, blocks: &[Known], first: u64, what: Watched) {
     let mut wire = Wire::open(node.port(), None);
     let mut bytes = 0;
-    for (height, hash) in (first..).zip(hashes) {
-        let mut calls = vec![json!(["eth_getBlockByNumber", [format!("{height:#x}"), false]])];
-        if what != Watched::Tokens {
-            calls.push(json!(["eth_getBlockByHash", [hash, true]]));
-        }
+    for (height, block) in (first..).zip(blocks) {
+        let hash = &block.hash;
+        bytes += wire
+            .post(&questions(&[json!([
+                "eth_getBlockByNumber",
+                [format!("{height:#x}"), false]
+            ])]))
+            .len();
         let filter = json!({"blockHash": hash, "address": [token.address], "topics": [TRANSFER]});
-        calls.push(json!(["eth_getLogs", [filter]]));
+        let mut content = vec![json!(["eth_getLogs", [filter]])];
+        if what != Watched::Tokens {
+            content.push(json!(["eth_getBlockByHash", [hash, true]]));
+        }
+        bytes += wire.post(&questions(&content)).len();
         if what == Watched::Traces {
-            calls.push(json!(["debug_traceBlockByHash", [hash, {"tracer": "callTracer"}]]));
+            let trace = json!(["debug_traceBlockByHash", [hash, {"tracer": "callTracer"}]]);
+            bytes += wire.post(&questions(&[trace])).len();
         }
-        for call in calls {
-            let (method, params): (&Value, &Value) = (&call[0], &call[1]);
-            let question = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-            bytes += wire.post(&question.to_string()).len();
+        let mut looked_up = Vec::new();
+        if what == Watched::Tokens {
+            // Whole blocks hold them already.
+            looked_up.extend(
+                block
+                    .paying
+                    .iter()
+                    .map(|txid| json!(["eth_getTransactionByHash", [txid]])),
+            );
         }
+        looked_up.extend(
+            block
+                .paying
+                .iter()
+                .map(|txid| json!(["eth_getTransactionReceipt", [txid]])),
+        );
+        bytes += wire.post(&questions(&looked_up)).len();
     }
-    assert!(bytes > hashes.len() * TRANSFERS as usize * 100);
+    assert!(bytes > blocks.len() * TRANSFERS as usize * 100);
+}
+
+/// One question, or a batch of several.
+fn questions(calls: &[Value]) -> String {
+    let question = |(id, call): (usize, &Value)| json!({"jsonrpc": "2.0", "id": id, "method": call[0], "params": call[1]});
+    let mut all: Vec<Value> = calls.iter().enumerate().map(question).collect();
+    match all.len() {
+        1 => all.remove(0).to_string(),
+        _ => Value::Array(all).to_string(),
+    }
 }
 
 fn new_chain(token: &Token) -> NewChain {
