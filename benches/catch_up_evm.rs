@@ -232,7 +232,10 @@ fn read(node: &AnvilNode, token: &Token, blocks: &[Known], first: u64, what: Wat
 
 /// One question, or a batch of several.
 fn questions(calls: &[Value]) -> String {
-    let question = |(id, call): (usize, &Value)| json!({"jsonrpc": "2.0", "id": id, "method": call[0], "params": call[1]});
+    let question = |(id, call): (usize, &Value)| {
+        let (method, params) = (&call[0], &call[1]);
+        json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+    };
     let mut all: Vec<Value> = calls.iter().enumerate().map(question).collect();
     match all.len() {
         1 => all.remove(0).to_string(),

@@ -141,11 +141,11 @@ impl Api {
 }
 
 async fn no_route() -> Problem {
-    Problem::not_found("there is no such path: /docs lists all of them")
+    Problem::not_found("there is no such path: /openapi.json lists all of them")
 }
 
 async fn no_method() -> Problem {
-    let detail = "this path has no such method: /docs lists what it has";
+    let detail = "this path has no such method: /openapi.json lists what it has";
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
 }
 

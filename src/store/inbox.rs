@@ -169,11 +169,8 @@ impl ReadTx<'_> {
                 received_at: row.get(7)?,
             })
         });
-        held.optional()?.ok_or_else(|| {
-            StoreError::Refused(format!(
-                "no event {id} in the inbox: `creditd inbox list` shows ids"
-            ))
-        })
+        held.optional()?
+            .ok_or_else(|| StoreError::Refused(format!("no event {id} in the inbox")))
     }
 }
 
