@@ -214,7 +214,9 @@ fn a_killed_daemon_finds_and_tells_it_once() {
     let splitter = Splitter::deploy(&node);
     let a = node.account(0);
     let mut daemon = Daemon::start(&setup(&node));
-    daemon.wait_for("a database", &["watch", "add", D1, "--merchant", "shop"], |_| Some(()));
+    daemon.wait_for("a database", &["watch", "add", D1, "--merchant", "shop"], |_| {
+        Some(())
+    });
     let ops = ["endpoint", "add", "https://ops.example/", "--ops"];
     daemon.json(&ops);
     let number = |daemon: &Daemon, sql: &str| -> i64 {
