@@ -293,13 +293,20 @@ async fn run_parts(
             set.map_err(DaemonError::Database)?;
         }
     }
+    // Before anybody can ask for one.
+    let pools = tokio::select! { biased;
+        () = signals.stop() => return Ok(()),
+        pools = work::pools(config, &prepared.bitcoin, (store, clock)) => {
+            pools.map_err(DaemonError::Database)?
+        }
+    };
     let nodes = (prepared.bitcoin, prepared.evm);
     let followed = follow_all(config, nodes, clock, store, &mut parts).await?;
     // The API, the sender of callbacks and the runner of jobs are told of a stop; all else can be dropped
     // anywhere.
     let (stop, told_to_stop) = watch::channel(false);
     let working = work::start(
-        work::jobs(config, store, clock),
+        work::jobs(config, pools, (store, clock)),
         (store, clock),
         told_to_stop.clone(),
         &mut parts,

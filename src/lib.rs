@@ -13,6 +13,7 @@ pub mod config;
 pub mod egress;
 pub mod index;
 pub mod listen;
+pub mod pools;
 pub mod pulse;
 pub mod telemetry;
 pub mod webhook;

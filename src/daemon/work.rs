@@ -1,13 +1,18 @@
 //! The jobs that run by the clock, and their runner.
 
 use super::DaemonError;
+use super::chains::new_chain;
+use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::clock::{Clock, millis};
-use crate::config::{BackupConfig, Config};
+use crate::config::{BackupConfig, BitcoinChain, Config};
+use crate::egress::HttpDial;
 use crate::inbox;
 use crate::jobs::{self, Job, Jobs};
+use crate::pools::Pools;
 use crate::pulse::Pulse;
-use crate::store::{BackupPlan, JobOutcome, Store};
+use crate::store::{BackupPlan, JobOutcome, Store, StoreError};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -16,11 +21,36 @@ use tokio::task::JoinSet;
 const BACKUP_MAX: Duration = Duration::from_secs(6 * 3_600);
 
 /// All that the config asks for.
-pub(super) fn jobs(config: &Config, store: &Store, clock: Clock) -> Vec<Job> {
+pub(super) fn jobs(
+    config: &Config,
+    pools: Option<Pools<HttpDial>>,
+    (store, clock): (&Store, Clock),
+) -> Vec<Job> {
     let backup = config.backup.as_ref();
     let mut jobs = inbox::work::jobs(config, store, clock);
+    jobs.extend(pools.map(|pools| Arc::new(pools).job(store)));
     jobs.extend(backup.map(|backup| backup_job(backup, store, clock)));
     jobs
+}
+
+/// What addresses are handed out of, with the nodes that derive each a second time; `None` where the config
+/// names nothing.
+///
+/// # Errors
+/// Those of the database.
+pub(super) async fn pools(
+    config: &Config,
+    nodes: &[BitcoinConfig],
+    (store, clock): (&Store, Clock),
+) -> Result<Option<Pools<HttpDial>>, StoreError> {
+    let chains = config.chains().map(new_chain).collect();
+    let node = |(chain, node): (&BitcoinChain, &BitcoinConfig)| {
+        let source = BitcoinSource::new(node.clone(), HttpDial::new(), clock);
+        (chain.chain.clone(), source)
+    };
+    let nodes = config.bitcoin.iter().zip(nodes).map(node).collect();
+    let pools = Pools::list(&config.addresses, chains, nodes, store).await?;
+    Ok((!config.addresses.is_empty()).then_some(pools))
 }
 
 /// Spans are counted from 1970 on: two runs in the same one make one file.

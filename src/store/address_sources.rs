@@ -184,13 +184,13 @@ impl WriteTx<'_> {
         Ok(true)
     }
 
-    /// A row of before keeps its indexes: the config may go back to it.
+    /// A row of before keeps its indexes: the config may go back to it, or give it another name.
     fn pin(&mut self, new: &NewSource, reason: &str, actor: &str) -> Result<(), StoreError> {
         let now = self.now_ms();
         let owner = self
             .conn()
             .prepare_cached(
-                "SELECT name FROM address_sources WHERE scope = ?1 AND pin = ?2 AND is_current = 1 \
+                "SELECT name FROM address_sources WHERE scope = ?1 AND pin = ?2 AND is_listed = 1 \
                  AND name <> ?3",
             )?
             .query_row(params![new.scope, new.pin, new.name], |row| {

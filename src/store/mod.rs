@@ -94,7 +94,7 @@ pub use mempool::{ListApplied, Listing};
 pub use merchants::MerchantRow;
 pub use nodes::NodeEndpoint;
 pub use open::OpenMode;
-pub use pool::{PoolEmpty, PoolWork, TakeAddress, TakenAddress};
+pub use pool::{POOL_JOB, PoolEmpty, PoolWork, TakeAddress, TakenAddress};
 pub use repair::Reanchor;
 pub use rescan::{Backfill, Rescan, Rescanned, outpoints_of};
 pub use resend::{Resend, Undelivered};

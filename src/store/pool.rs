@@ -97,7 +97,7 @@ struct Chosen {
 const INDEX_END: u64 = 1 << 31;
 
 /// The name of the job that fills pools.
-pub(crate) const POOL_JOB: &str = "address-pool";
+pub const POOL_JOB: &str = "address-pool";
 
 impl ReadTx<'_> {
     /// The sources that addresses are handed out of and whose pools are not full, or that have addresses to
@@ -119,6 +119,19 @@ impl ReadTx<'_> {
             })
         });
         work.collect()
+    }
+
+    /// The script at an index; `None` where another source has it, or nothing was derived.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn pool_script(&self, source: i64, number: u32) -> Result<Option<Script>, StoreError> {
+        let mut statement = self
+            .conn()
+            .prepare_cached("SELECT script FROM pool_addresses WHERE source = ?1 AND number = ?2")?;
+        Ok(statement
+            .query_row(params![source, number], |row| row.get(0))
+            .optional()?)
     }
 
     fn chosen(&self, take: &TakeAddress<'_>) -> Result<Option<Chosen>, StoreError> {

@@ -34,6 +34,7 @@ mod logins;
 mod market;
 mod own_coins;
 mod payments;
+mod pools;
 mod reorgs;
 mod replacements;
 mod restarts;

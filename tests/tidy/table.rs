@@ -26,6 +26,7 @@ const MODULES: &[(&str, &[&str], bool)] = &[
     ("inbox", &["rules", "store", "jobs"], true),
     ("api", &["rules", "store", "inbox"], true),
     ("jobs", &["rules", "chain", "store"], true),
+    ("pools", &["rules", "chain", "store", "jobs"], true),
     ("check", &["rules", "chain", "store", "inbox"], true),
     ("audit", &["rules", "chain", "store"], true),
     ("ops", &["rules", "store"], true),
@@ -42,8 +43,8 @@ const MODULES: &[(&str, &[&str], bool)] = &[
     (
         "daemon",
         &[
-            "rules", "chain", "follow", "store", "deliver", "inbox", "api", "jobs", "check", "audit", "ops",
-            "sandbox", "demo",
+            "rules", "chain", "follow", "store", "deliver", "inbox", "api", "jobs", "pools", "check",
+            "audit", "ops", "sandbox", "demo",
         ],
         true,
     ),

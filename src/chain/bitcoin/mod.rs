@@ -6,6 +6,7 @@ mod calls;
 mod config;
 mod convert;
 mod decode;
+mod derive;
 mod hashes;
 mod identity;
 mod mempool;
