@@ -7,7 +7,7 @@ mod manager;
 mod signals;
 mod work;
 
-pub use chains::{new_chain, terms};
+pub use chains::{new_chain, new_chains, terms};
 
 use crate::api::{self, Api};
 use crate::chain::ChainSource;

@@ -8,6 +8,7 @@ use crate::jobs::{self, Job};
 use crate::rules::{ChainId, Script};
 use crate::store::{
     JobOutcome, NewChain, NewSource, POOL_JOB, PoolWork, SourceKind, SourceStanding, Store, StoreError,
+    WriteTx,
 };
 use crate::telemetry::error_line;
 use std::collections::BTreeMap;
@@ -45,12 +46,12 @@ impl<D: Dial> Pools<D> {
         store: &Store,
     ) -> Result<Pools<D>, StoreError> {
         let mut usable = BTreeMap::new();
-        let mut pinned = Vec::new();
+        let mut usable_now = Vec::new();
         for source in sources {
             match source.pin() {
                 Ok(pin) => {
                     usable.insert(pin, source.clone());
-                    pinned.push((pin, source.clone()));
+                    usable_now.push((pin, source.clone()));
                 }
                 Err(error) => tracing::error!(
                     "the addresses {:?} are not handed out: {}",
@@ -59,24 +60,12 @@ impl<D: Dial> Pools<D> {
                 ),
             }
         }
-        let names: Vec<String> = pinned.iter().map(|(_, source)| source.name.clone()).collect();
+        let names: Vec<String> = usable_now.iter().map(|(_, source)| source.name.clone()).collect();
         let standings = store
             .write_patiently(move |tx| {
-                let mut new = Vec::with_capacity(pinned.len());
-                for (pin, source) in &pinned {
-                    let mut on = Vec::new();
-                    for chain in chains.iter().filter(|chain| is_on(&source.scope, &chain.id)) {
-                        on.push(tx.ensure_chain(chain)?.key);
-                    }
-                    new.push(NewSource {
-                        name: source.name.clone(),
-                        scope: source.scope.word(),
-                        kind: kind(source),
-                        pin: *pin,
-                        merchant: source.merchant.clone(),
-                        pool_size: source.pool_size,
-                        chains: on,
-                    });
+                let mut new = Vec::with_capacity(usable_now.len());
+                for (pin, source) in &usable_now {
+                    new.push(pinned(tx, source, *pin, &chains)?);
                 }
                 tx.set_address_sources(&new)
             })
@@ -85,7 +74,7 @@ impl<D: Dial> Pools<D> {
             if let SourceStanding::Differs { .. } = standing {
                 tracing::error!(
                     "the addresses {name:?} are not handed out: the config has others under this name than \
-                     before. If that is meant, give them a name of their own"
+                     before. If that is meant: `creditd addresses repin {name}`"
                 );
             }
         }
@@ -209,6 +198,31 @@ impl<D: Dial> Pools<D> {
         let derived = node.derive(descriptor, first, count).await;
         derived.map_err(|error| error_line(&error))
     }
+}
+
+/// A source of the config as the database has it, with its chains, which are made known if need be.
+///
+/// # Errors
+/// Those of the database.
+pub fn pinned(
+    tx: &mut WriteTx<'_>,
+    source: &AddressSource,
+    pin: [u8; 32],
+    chains: &[NewChain],
+) -> Result<NewSource, StoreError> {
+    let mut on = Vec::new();
+    for chain in chains.iter().filter(|chain| is_on(&source.scope, &chain.id)) {
+        on.push(tx.ensure_chain(chain)?.key);
+    }
+    Ok(NewSource {
+        name: source.name.clone(),
+        scope: source.scope.word(),
+        kind: kind(source),
+        pin,
+        merchant: source.merchant.clone(),
+        pool_size: source.pool_size,
+        chains: on,
+    })
 }
 
 fn is_on(scope: &Scope, chain: &ChainId) -> bool {

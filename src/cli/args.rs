@@ -1,5 +1,6 @@
 //! What can be typed: commands, options and the help that teaches them.
 
+use super::address_args::Addresses;
 use super::callback_args::{Callbacks, Endpoints};
 use super::invoice_args::Invoices;
 use super::key_args::{Keys, Merchants};
@@ -134,6 +135,10 @@ Examples:
     /// Coin that came to watched addresses and that no recorded payment explains
     #[command(subcommand)]
     Unattributed(Unattributed),
+
+    /// Addresses to hand out: the pools that they come from (docs/addresses.md)
+    #[command(subcommand)]
+    Addresses(Addresses),
 
     /// Invoices: what merchants asked for, and what became of it
     #[command(subcommand)]

@@ -1,6 +1,8 @@
 //! The command line: parses what was typed, asks the store, prints. It decides nothing about money; start at
 //! [`main`], then at the file named like the command.
 
+mod address_args;
+mod addresses;
 mod args;
 mod callback_args;
 mod callbacks;
@@ -34,6 +36,7 @@ use crate::config::{Config, ConfigError};
 use crate::rules::Script;
 use crate::store::report::{self, Filter, Listed};
 use crate::store::{AddressKind, Database, StoreError};
+use address_args::Addresses;
 use anyhow::Context as _;
 use args::{Chain, ChainArg, Cli, Command, Deposits, Listing, Page, Watch};
 use callback_args::{CallbackFilter, CallbackRetry, Callbacks, Endpoints};
@@ -123,6 +126,8 @@ fn run(cli: &Cli) -> anyhow::Result<Outcome> {
         Command::Key(command) => key(out, &load(cli)?, command),
         Command::Callbacks(command) => callbacks(out, &load(cli)?, command),
         Command::Unattributed(command) => unattributed(out, &load(cli)?, command),
+        Command::Addresses(Addresses::Status) => addresses::status(out, &load(cli)?),
+        Command::Addresses(Addresses::Repin(args)) => addresses::repin(out, &load(cli)?, args),
         Command::Invoices(command) => invoices(out, &load(cli)?, command),
         Command::Jobs => jobs::jobs(out, &load(cli)?),
         Command::Run => {
@@ -160,6 +165,7 @@ fn refuse_json(cli: &Cli) -> Result<(), Problem> {
         | Command::Key(_)
         | Command::Callbacks(_)
         | Command::Unattributed(_)
+        | Command::Addresses(_)
         | Command::Invoices(_)
         | Command::Jobs
         | Command::Rescan(_)

@@ -1,7 +1,7 @@
 //! From the config of a chain to what its follower and the database are told of it.
 
 use crate::clock::millis;
-use crate::config::{AssetInfo, ChainConfig, InnerSource, Start};
+use crate::config::{AssetInfo, ChainConfig, Config, InnerSource, Start};
 use crate::follow::{self, Settings};
 use crate::rules::Asset;
 use crate::rules::policy::Policy;
@@ -31,6 +31,11 @@ pub fn new_chain(chain: ChainConfig<'_>) -> NewChain {
         alias: chain.alias().to_owned(),
         assets: chain.assets().into_iter().map(asset).collect(),
     }
+}
+
+/// All chains of the config as the database knows them.
+pub fn new_chains(config: &Config) -> Vec<NewChain> {
+    config.chains().map(new_chain).collect()
 }
 
 /// What decides about the deposits of a chain.

@@ -1,7 +1,7 @@
 //! The jobs that run by the clock, and their runner.
 
 use super::DaemonError;
-use super::chains::new_chain;
+use super::chains::new_chains;
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::clock::{Clock, millis};
 use crate::config::{BackupConfig, BitcoinChain, Config};
@@ -43,7 +43,7 @@ pub(super) async fn pools(
     nodes: &[BitcoinConfig],
     (store, clock): (&Store, Clock),
 ) -> Result<Option<Pools<HttpDial>>, StoreError> {
-    let chains = config.chains().map(new_chain).collect();
+    let chains = new_chains(config);
     let node = |(chain, node): (&BitcoinChain, &BitcoinConfig)| {
         let source = BitcoinSource::new(node.clone(), HttpDial::new(), clock);
         (chain.chain.clone(), source)

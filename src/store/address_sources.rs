@@ -3,6 +3,7 @@
 
 use super::chains::ChainKey;
 use super::codec::{int, uint};
+use super::pool::POOL_JOB;
 use super::{ReadTx, StoreError, WriteTx};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::BTreeMap;
@@ -181,6 +182,7 @@ impl WriteTx<'_> {
         }
         self.pin(new, reason, "operator")?;
         self.list_source(new)?;
+        self.hurry_job(POOL_JOB)?;
         Ok(true)
     }
 

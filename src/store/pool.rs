@@ -44,7 +44,10 @@ pub enum PoolEmpty {
     #[error("no [[addresses]] of the config has addresses of this chain for this merchant")]
     NoSource,
     /// The config names a source that is not the one that its name is pinned to.
-    #[error("the config has other addresses under the name {name} than before: an operator must repin it")]
+    #[error(
+        "the config has other addresses under the name {name} than before: an operator must look \
+         (`creditd addresses status`)"
+    )]
     NotPinned {
         /// The source.
         name: String,

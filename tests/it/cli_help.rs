@@ -61,6 +61,8 @@ const COMMANDS: &[&[&str]] = &[
     &["callbacks", "list"],
     &["callbacks", "show"],
     &["callbacks", "retry"],
+    &["addresses", "status"],
+    &["addresses", "repin"],
     &["jobs"],
     &["backup"],
     &["demo"],

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use creditd::rules::chain_state::ChainState;
 use serde_json::Value;
 
+use crate::cli_addresses::pinned;
 use crate::cli_unattributed::with_unattributed;
 use crate::common::daemon::Daemon;
 use crate::sample::{D1, Sample, txid};
@@ -143,6 +144,7 @@ fn every_key_is_documented() {
     unattributed_keys_are_documented(&mut commands);
     invoice_keys_are_documented(&mut commands);
     api_keys_are_documented(&sample.files, &mut commands);
+    pool_keys_are_documented(&mut commands);
     for command in WITHOUT {
         assert!(commands.remove(command), "{command}");
         assert!(DOCUMENT.contains(&format!("`{command}`")), "{command}");
@@ -151,6 +153,18 @@ fn every_key_is_documented() {
         commands.is_empty(),
         "these answer in JSON and were not asked: {commands:?}"
     );
+}
+
+fn pool_keys_are_documented(commands: &mut BTreeSet<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = pinned(&folder.path().join("list.txt"));
+    for (command, args) in [
+        ("addresses status", vec![]),
+        ("addresses repin", vec!["till", "--reason", "x"]),
+    ] {
+        assert_documented(&daemon, command, &args);
+        commands.remove(command);
+    }
 }
 
 fn api_keys_are_documented(files: &Daemon, commands: &mut BTreeSet<String>) {

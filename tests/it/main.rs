@@ -40,6 +40,7 @@ mod cases_restart;
 mod cases_shapes;
 mod cases_sync;
 mod cli_accounts;
+mod cli_addresses;
 mod cli_check;
 mod cli_check_evm;
 mod cli_errors;

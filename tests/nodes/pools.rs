@@ -146,7 +146,7 @@ fn another_descriptor_under_a_name_hands_out_nothing_and_another_name_goes_on() 
     daemon.write_config(&derived(&node, &changed));
     daemon.start_again();
     client.port = daemon.api_port();
-    refused_because(&client, "an operator must repin it");
+    refused_because(&client, "an operator must look (`creditd addresses status`)");
     let told = "the addresses \"shop\" are not handed out: the config has others under this name";
     assert!(daemon.log().contains(told), "it is told in the log");
     daemon.stop();

@@ -36,7 +36,7 @@ const MODULES: &[(&str, &[&str], bool)] = &[
     (
         "cli",
         &[
-            "rules", "store", "jobs", "check", "audit", "ops", "sandbox", "demo", "daemon",
+            "rules", "store", "jobs", "pools", "check", "audit", "ops", "sandbox", "demo", "daemon",
         ],
         true,
     ),
