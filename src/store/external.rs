@@ -82,7 +82,9 @@ struct ExternalData<'a> {
     amount: String,
     amount_base: String,
     reason: &'a str,
-    /// As of every credit; there is none.
+    /// As in the event of every credit; here there is nothing of the three.
+    fork_height: Option<()>,
+    reorg_depth: Option<()>,
     deposit: Option<()>,
     external: Told<'a>,
 }
@@ -325,6 +327,8 @@ impl WriteTx<'_> {
             amount,
             amount_base: base,
             reason: "",
+            fork_height: None,
+            reorg_depth: None,
             deposit: None,
             external: Told {
                 inbox: &held.id,

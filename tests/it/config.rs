@@ -6,7 +6,7 @@ use creditd::rules::Amount;
 use std::path::Path;
 
 /// The least that a config must say.
-const SMALL: &str = r#"
+pub(super) const SMALL: &str = r#"
 [[bitcoin]]
 alias = "btc"
 network = "regtest"

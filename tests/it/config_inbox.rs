@@ -1,23 +1,13 @@
 //! `[[inbox]]` of the config: what it says is what is done, and every fault is named.
 
+use crate::config::SMALL;
 use creditd::config::{Config, ConfigError, InboxEffect, InboxVerifier};
 use creditd::webhook::{Preset, TimeField};
 use std::path::Path;
 use std::time::Duration;
 
-const CHAIN: &str = r#"
-[[bitcoin]]
-alias = "btc"
-network = "regtest"
-instance = "shop-test"
-rpc_url = "http://127.0.0.1:18443"
-cookie_file = "cookie"
-[[bitcoin.policy]]
-confirmations = 3
-"#;
-
 fn parse(inbox: &str) -> Result<Config, ConfigError> {
-    let text = format!("{CHAIN}\n[[inbox]]\n{inbox}");
+    let text = format!("{SMALL}\n[[inbox]]\n{inbox}");
     Config::parse(Path::new("/etc/creditd/creditd.toml"), &text)
 }
 

@@ -1,6 +1,8 @@
 //! The inbox from the request to what it does: verified, stored, answered, and done by the job.
 
+use crate::config::SMALL;
 use crate::rig::{folder, in_simulation};
+use crate::schema;
 use crate::tables::Tables;
 use creditd::clock::Clock;
 use creditd::config::Config;
@@ -74,20 +76,9 @@ chain = "btc"
 txid = "/txid"
 "#;
 
-const CHAIN: &str = r#"
-[[bitcoin]]
-alias = "btc"
-network = "regtest"
-instance = "shop-test"
-rpc_url = "http://127.0.0.1:18443"
-cookie_file = "cookie"
-[[bitcoin.policy]]
-confirmations = 3
-"#;
-
 pub(super) fn config(folder: &Path) -> Arc<Config> {
     std::fs::write(folder.join("secret"), SECRET).unwrap();
-    let text = format!("{CHAIN}{SOURCES}");
+    let text = format!("{SMALL}{SOURCES}");
     Arc::new(Config::parse(&folder.join("creditd.toml"), &text).unwrap())
 }
 
@@ -175,6 +166,10 @@ impl Bench {
         let reader = Database::open(&self.path, OpenMode::ReadOnly).unwrap();
         let violations = reader.read(|tx| tx.violations(144)).unwrap();
         assert!(violations.is_empty(), "{violations:?}");
+        for event in reader.read(|tx| tx.events_after(0, 1_000)).unwrap() {
+            let faults = schema::faults_of(event.body.as_bytes());
+            assert!(faults.is_empty(), "{faults:?}: {}", event.body);
+        }
     }
 
     fn note(&self) -> String {

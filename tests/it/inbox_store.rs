@@ -2,6 +2,7 @@
 //! provider tells of is credited once, and what we watch ourselves never on a provider's word.
 
 use crate::rig::{Rig, in_simulation};
+use crate::schema;
 use creditd::rules::{Amount, ChainId, Script, Txid, ids};
 use creditd::store::report::{Filter, Page};
 use creditd::store::{
@@ -145,6 +146,8 @@ fn the_same_event_with_another_content_is_set_aside_and_told() {
             count(&rig, "events WHERE type = 'inbox.set_aside' AND merchant IS NULL"),
             1
         );
+        let told = rig.read(|tx| tx.events_after(0, 10));
+        assert_eq!(schema::faults_of(told[0].body.as_bytes()), [""; 0]);
         for number in 0..20 {
             receive(&rig, "evt_1", &number.to_string()).await;
         }

@@ -127,6 +127,8 @@ fn fits(pattern: &str, text: &str) -> bool {
             .is_some_and(|rest| hex(&rest.to_ascii_lowercase(), 40)),
         "^dep_[0-9a-f]{40}$" => text.strip_prefix("dep_").is_some_and(|rest| hex(rest, 40)),
         "^cr_[0-9a-f]{40}$" => text.strip_prefix("cr_").is_some_and(|rest| hex(rest, 40)),
+        "^in_[0-9a-f]{40}$" => text.strip_prefix("in_").is_some_and(|rest| hex(rest, 40)),
+        "^un_[0-9a-f]{40}$" => text.strip_prefix("un_").is_some_and(|rest| hex(rest, 40)),
         "^inv_[0-9a-f]{40}$" => text.strip_prefix("inv_").is_some_and(|rest| hex(rest, 40)),
         other => panic!("the schema has a pattern that is not checked: {other}"),
     }
