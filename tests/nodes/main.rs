@@ -28,6 +28,7 @@ mod evm_sweep;
 mod first_payment;
 mod foreign_webhooks;
 mod harness;
+mod hints;
 mod kill;
 mod kill_callbacks;
 mod logins;
