@@ -1,0 +1,169 @@
+//! What is another merchant's is not there; and events are the same over HTTP as in callbacks.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::Ipv4Addr;
+
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::common::api::{Client, connect, fill_pool, with_api};
+use crate::common::daemon::{Daemon, Setup};
+use crate::common::fake_chain::FakeNode;
+use crate::common::receiver::{Receiver, answer};
+use crate::common::wait::{PATIENCE, wait_until};
+
+fn started(node: &FakeNode) -> Daemon {
+    let daemon = Daemon::start(&Setup {
+        tables: "[callbacks]\nallow_ranges = [\"127.0.0.0/8\"]\n".to_owned(),
+        ..with_api(&node.stub)
+    });
+    daemon.wait_height(1);
+    fill_pool(&daemon, 20);
+    daemon
+}
+
+const INVOICE: &str = r#"{"asset":"BTC","amount":"1","reference":"order-1"}"#;
+
+#[test]
+fn what_is_another_merchants_is_as_if_it_were_not_there() {
+    let node = FakeNode::regtest(1);
+    let daemon = started(&node);
+    let (shop, other) = (daemon.client("shop", "all"), daemon.client("other", "all"));
+    let invoice = shop.post("/v1/invoices", "i", INVOICE).expect(201)["id"].clone();
+    let url = r#"{"url":"http://127.0.0.1:9/hook"}"#;
+    let endpoint = shop.post("/v1/endpoints", "e", url).expect(201)["endpoint"]["id"].clone();
+    let event = shop.get("/v1/events").expect(200)["events"][0]["id"].clone();
+    let [invoice, endpoint, event] = [&invoice, &endpoint, &event].map(|id| id.as_str().unwrap());
+    let state = || {
+        let tables = [
+            "invoices",
+            "endpoints",
+            "endpoint_secrets",
+            "events",
+            "deliveries",
+            "audit",
+        ];
+        tables.map(|table| daemon.count(&format!("SELECT count(*) FROM {table}")))
+    };
+    let before = state();
+    let asks = |client: &Client, path: &str, key: &str| match path.rsplit('/').next() {
+        Some("cancel" | "pause" | "resume" | "rotate-secret" | "test" | "replay") => {
+            client.post(path, key, "{}")
+        }
+        _ => client.get(path),
+    };
+    for path in [
+        format!("/v1/invoices/{invoice}"),
+        format!("/v1/invoices/{invoice}/cancel"),
+        format!("/v1/endpoints/{endpoint}/pause"),
+        format!("/v1/endpoints/{endpoint}/resume"),
+        format!("/v1/endpoints/{endpoint}/rotate-secret"),
+        format!("/v1/endpoints/{endpoint}/test"),
+        format!("/v1/events/{event}/replay"),
+    ] {
+        let refused = asks(&other, &path, &path);
+        assert_eq!(refused.problem(404).0, "not_found", "{path}");
+        // An id that nobody has gets the same answer: nothing says whether it is somebody's.
+        let nobodys = path
+            .replace(|letter: char| letter.is_ascii_digit(), "0")
+            .replace("/v0/", "/v1/");
+        assert_eq!(asks(&other, &nobodys, &nobodys).body, refused.body, "{path}");
+    }
+    for (path, list) in [
+        ("/v1/invoices", "invoices"),
+        ("/v1/invoices?reference=order-1", "invoices"),
+        ("/v1/endpoints", "endpoints"),
+        ("/v1/events", "events"),
+    ] {
+        assert_eq!(other.get(path).expect(200)[list], json!([]), "{path}");
+        assert_ne!(shop.get(path).expect(200)[list], json!([]), "{path}");
+    }
+    // Nor is an event of one's own sent to the endpoint of another.
+    other.post("/v1/invoices", "own", INVOICE).expect(201);
+    let own = other.get("/v1/events").expect(200)["events"][0]["id"].clone();
+    let body = json!({"endpoint": endpoint}).to_string();
+    let path = format!("/v1/events/{}/replay", own.as_str().unwrap());
+    let replayed = other.post(&path, "to-theirs", &body);
+    assert_eq!(replayed.problem(404).0, "not_found");
+    assert_eq!(state()[4..], before[4..], "nothing was sent or changed");
+    assert_eq!(state()[1..3], before[1..3]);
+    shop.get(&format!("/v1/invoices/{invoice}")).expect(200);
+    assert_eq!(
+        shop.get("/v1/endpoints").expect(200)["endpoints"][0]["state"],
+        "active"
+    );
+    daemon
+        .operator()
+        .get(&format!("/v1/invoices/{invoice}"))
+        .expect(200);
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    events: Vec<Event>,
+}
+
+#[derive(Deserialize)]
+struct Event {
+    seq: u64,
+    id: String,
+    body: Box<RawValue>,
+}
+
+#[test]
+fn events_over_http_have_the_ids_and_the_very_bytes_of_their_callbacks() {
+    let node = FakeNode::regtest(1);
+    let daemon = started(&node);
+    let shop = daemon.client("shop", "all");
+    let receiver = Receiver::http(Ipv4Addr::LOCALHOST, |_, to| answer(to, 200, b""));
+    let url = json!({"url": format!("http://{}/hook", receiver.address)}).to_string();
+    shop.post("/v1/endpoints", "e", &url).expect(201);
+    for number in 0..3 {
+        let body = json!({"asset": "BTC", "amount": "1", "reference": format!("\u{e4}\u{1f600}\"{number}"),
+                          "metadata": {"b": 1.50, "a": [1e3]}});
+        let made = shop
+            .post("/v1/invoices", &number.to_string(), &body.to_string())
+            .expect(201);
+        let path = format!("/v1/invoices/{}/cancel", made["id"].as_str().unwrap());
+        shop.post(&path, "c", "").expect(200);
+    }
+    let called = wait_until("all callbacks have come", PATIENCE, || {
+        let heard = receiver.heard();
+        let by_id: BTreeMap<String, Vec<u8>> = heard
+            .into_iter()
+            .map(|one| (one.header("webhook-id").unwrap().to_owned(), one.body))
+            .collect();
+        (by_id.len() == 6).then_some(by_id)
+    });
+    let reply = shop.get("/v1/events");
+    reply.expect(200);
+    let listed: Listed = serde_json::from_str(&reply.body).unwrap();
+    assert_eq!(listed.events.len(), 6);
+    for event in &listed.events {
+        assert_eq!(event.body.get().as_bytes(), called[&event.id], "{}", event.id);
+    }
+    // The stream goes on after the number that it is given, with the same bytes again.
+    let mut stream = connect(shop.port);
+    let head = format!(
+        "GET /v1/events/stream HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {}\r\nLast-Event-ID: {}\r\n\r\n",
+        shop.key, listed.events[1].seq
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut streamed = BufReader::new(stream)
+        .lines()
+        .map(Result::unwrap)
+        .filter_map(|line| {
+            let body = line.strip_prefix("data: ")?;
+            Some(body.to_owned())
+        });
+    for event in &listed.events[2..] {
+        assert_eq!(streamed.next().unwrap(), event.body.get());
+    }
+    shop.post("/v1/invoices", "later", INVOICE).expect(201);
+    assert!(
+        streamed.next().unwrap().contains("order-1"),
+        "what comes later is streamed as it comes"
+    );
+}
