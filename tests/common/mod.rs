@@ -12,6 +12,7 @@ pub mod bloom;
 pub mod contracts;
 pub mod daemon;
 pub mod evm;
+pub mod evm_endpoint;
 pub mod evm_proxy;
 pub mod fake_chain;
 pub mod http;

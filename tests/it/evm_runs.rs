@@ -18,6 +18,12 @@ struct Story {
 }
 
 impl Story {
+    /// Another address, whose coin is the merchant's own.
+    async fn own(&self) -> Script {
+        let kind = creditd::store::AddressKind::Own;
+        self.rig.add(kind, 2, "shop", "ignore").await
+    }
+
     async fn new(depth: usize) -> Story {
         let mut rig = evm().await;
         let to = rig.watch(1).await;
@@ -217,10 +223,7 @@ fn a_movement_that_vanishes_is_orphaned() {
 fn who_pays_decides_anew_in_each_run() {
     in_simulation(async {
         let mut story = Story::new(3).await;
-        let own = story
-            .rig
-            .add(creditd::store::AddressKind::Own, 2, "shop", "ignore")
-            .await;
+        let own = story.own().await;
         let ours = story
             .call
             .clone()
@@ -242,10 +245,7 @@ fn who_pays_decides_anew_in_each_run() {
         assert_eq!(story.rig.tables.deposits().len(), 1);
 
         let mut story = Story::new(1).await;
-        let own = story
-            .rig
-            .add(creditd::store::AddressKind::Own, 2, "shop", "ignore")
-            .await;
+        let own = story.own().await;
         let call = payer(&story.rig);
         let (below, to) = (story.rig.tip(), story.to.clone());
         let ours = story.rig.make(&call.clone().log_from(0, TUSD, &own, &to, 9));
@@ -305,10 +305,7 @@ fn a_rescan_that_reads_other_content_of_the_same_block_credits_nothing_twice() {
 fn a_rescan_that_reads_another_payer_of_own_coin_makes_no_payment_of_it() {
     in_simulation(async {
         let mut story = Story::new(1).await;
-        let own = story
-            .rig
-            .add(creditd::store::AddressKind::Own, 2, "shop", "ignore")
-            .await;
+        let own = story.own().await;
         let call = payer(&story.rig);
         let to = story.to.clone();
         let ours = story.rig.make(&call.clone().log_from(0, TUSD, &own, &to, 9));

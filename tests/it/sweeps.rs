@@ -4,14 +4,12 @@
 mod bank;
 mod till;
 
-use crate::rig::in_simulation;
+use crate::rig::{in_simulation, stop_after};
 use bank::Move::{Inner, Left, Paid};
 use creditd::rules::{Amount, Outpoint, Script, Txid};
 use creditd::store::report::{Filter, Page};
 use creditd::store::{Backfill, ClosedAs, StoreError};
 use std::future::Future;
-use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
 use till::Till;
 
@@ -71,21 +69,6 @@ fn coin_that_leaves_hides_what_came_meanwhile_and_nothing_after_it() {
         till.sweep().await;
         assert_eq!(till.amounts(), [5]);
     });
-}
-
-/// Polls a future until it has given way `times` times; `None` = it was dropped there.
-async fn stop_after<F: Future>(future: F, times: usize) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut left = times;
-    std::future::poll_fn(move |context| match future.as_mut().poll(context) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending if left == 0 => Poll::Ready(None),
-        Poll::Pending => {
-            left -= 1;
-            Poll::Pending
-        }
-    })
-    .await
 }
 
 #[test]

@@ -3,21 +3,19 @@
 use serde_json::{Value, json};
 
 use creditd::chain::ChainSource as _;
-use creditd::chain::evm::endpoints::{Endpoints, EndpointsConfig, Node};
 use creditd::chain::evm::fields::Account;
 use creditd::chain::evm::{EvmRules, EvmSource, Inner, NativeRule, TokenRule, TraceCall};
-use creditd::chain::rpc::{Auth, Place};
 use creditd::clock::Clock;
 use creditd::egress::HttpDial;
 use creditd::index::{Index, short};
 use creditd::rules::position::Position;
 use creditd::rules::{Asset, BlockHash, CandidateTx, ChainId, ListVersion, ScannedBlock};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use crate::common::anvil::AnvilNode;
 use crate::common::contracts::Token;
 use crate::common::evm::Splitter;
+use crate::common::evm_endpoint;
 use crate::common::evm_proxy::EvmProxy;
 use crate::common::evm_proxy::script::{Asked, Fault};
 
@@ -33,21 +31,6 @@ pub fn bytes(text: &str) -> [u8; 20] {
 
 pub fn source(url: &str, tokens: &[&Token], inner: Option<Inner>) -> EvmSource<HttpDial> {
     let chain = ChainId::evm(CHAIN_ID, Some("test"));
-    let config = EndpointsConfig {
-        chain_id: CHAIN_ID,
-        chain: chain.clone(),
-        checkpoints: Vec::new(),
-        quorum: 1,
-        call_deadline: Duration::from_secs(10),
-        recheck: Duration::from_secs(60),
-    };
-    let node = Node {
-        name: "anvil".to_owned(),
-        place: Place::Url(url.to_owned()),
-        auth: Auth::None,
-        batch_max: 50,
-        dial: HttpDial::new(),
-    };
     let token = |token: &&Token| {
         let rule = TokenRule {
             symbol: "TUSD".to_owned(),
@@ -65,7 +48,8 @@ pub fn source(url: &str, tokens: &[&Token], inner: Option<Inner>) -> EvmSource<H
         lists_pending: false,
     };
     let clock = Clock::real();
-    EvmSource::new(rules, Endpoints::new(config, vec![node], None, clock), clock)
+    let endpoints = evm_endpoint::only(CHAIN_ID, url, HttpDial::new(), clock);
+    EvmSource::new(rules, endpoints, clock)
 }
 
 fn index() -> Index {

@@ -5,18 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
-use creditd::chain::evm::endpoints::{Endpoints, EndpointsConfig, Node};
 use creditd::chain::evm::fields::Account;
 use creditd::chain::evm::{EvmRules, EvmSource, NativeRule, TokenRule};
-use creditd::chain::rpc::{Auth, Place};
 use creditd::clock::Clock;
 use creditd::egress::{Dial, DialError, HttpReply, HttpRequest};
 use creditd::index::{Index, short};
 use creditd::rules::{BlockHash, ChainId, ListVersion};
 use creditd::sandbox::evm::{Address, CallKind, Effects, EvmSandbox, InnerCall, Log, Token, Tx, U256};
 use serde_json::{Value, json};
+
+use crate::common::evm_endpoint;
 
 const CHAIN_ID: u64 = 31_337;
 
@@ -222,21 +221,6 @@ impl Dial for Repeater {
 pub fn source(dial: &Repeater, mode: Mode) -> EvmSource<Repeater> {
     let clock = Clock::simulated(0);
     let chain = ChainId::evm(CHAIN_ID, Some("test"));
-    let config = EndpointsConfig {
-        chain_id: CHAIN_ID,
-        chain: chain.clone(),
-        checkpoints: Vec::new(),
-        quorum: 1,
-        call_deadline: Duration::from_secs(10),
-        recheck: Duration::from_secs(60),
-    };
-    let node = Node {
-        name: "p".to_owned(),
-        place: Place::Url("http://p".to_owned()),
-        auth: Auth::None,
-        batch_max: 50,
-        dial: dial.clone(),
-    };
     let rule = TokenRule {
         symbol: "TUSD".to_owned(),
         decimals: 6,
@@ -250,7 +234,8 @@ pub fn source(dial: &Repeater, mode: Mode) -> EvmSource<Repeater> {
         has_bloom: mode.has_bloom,
         lists_pending: mode.native.is_some(),
     };
-    EvmSource::new(rules, Endpoints::new(config, vec![node], None, clock), clock)
+    let endpoints = evm_endpoint::only(CHAIN_ID, "http://p", dial.clone(), clock);
+    EvmSource::new(rules, endpoints, clock)
 }
 
 impl World {

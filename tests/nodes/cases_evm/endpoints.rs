@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{CHAIN_ID, Chain, E1, books, mine, nets, node_with_token, wait_books, wait_state, watch};
 use crate::common::anvil::AnvilNode;
+use crate::common::contracts::Token;
 use crate::common::daemon::Daemon;
 use crate::common::evm_proxy::EvmProxy;
 use crate::common::evm_proxy::script::{Fault, Gate};
@@ -19,6 +20,17 @@ fn assert_no_rows(daemon: &Daemon) {
             "{table}"
         );
     }
+}
+
+/// A node with a token, a proxy in front of it, and a daemon that follows the chain through that alone.
+fn followed_through_a_proxy() -> (AnvilNode, Token, EvmProxy, Daemon) {
+    let (node, token) = node_with_token();
+    let proxy = EvmProxy::in_front_of(&node.url());
+    let daemon = Chain::at(&proxy.url())
+        .coin("\"traces\"")
+        .tusd(&token)
+        .follow(&node);
+    (node, token, proxy, daemon)
 }
 
 /// How an endpoint of `dev` stands, once it is so.
@@ -239,12 +251,7 @@ fn credit_goes_and_comes_with_the_branch_of_the_node_that_can_be_had() {
 
 #[test]
 fn provider_over_its_limit_is_left_alone_for_as_long_as_it_says() {
-    let (node, token) = node_with_token();
-    let proxy = EvmProxy::in_front_of(&node.url());
-    let daemon = Chain::at(&proxy.url())
-        .coin("\"traces\"")
-        .tusd(&token)
-        .follow(&node);
+    let (node, token, proxy, daemon) = followed_through_a_proxy();
     let limit = proxy.always("*", Fault::retry_after_secs(429, 2));
     token.transfer(&node, &node.account(1), E1, 5_000_000);
     node.mine(6);
@@ -270,12 +277,7 @@ fn provider_over_its_limit_is_left_alone_for_as_long_as_it_says() {
 
 #[test]
 fn truncated_and_oversized_answers_are_asked_for_again() {
-    let (node, token) = node_with_token();
-    let proxy = EvmProxy::in_front_of(&node.url());
-    let daemon = Chain::at(&proxy.url())
-        .coin("\"traces\"")
-        .tusd(&token)
-        .follow(&node);
+    let (node, token, proxy, daemon) = followed_through_a_proxy();
     let mut expected = Vec::new();
     for (amount, fault) in [
         (1_u128, Fault::Cut),

@@ -1,16 +1,15 @@
 //! Chains of Ethereum's kind: the simulated node, and a real one, each paid in coin and in a token.
 
 use std::marker::PhantomData;
-use std::time::Duration;
 
-use creditd::chain::evm::endpoints::{Endpoints, EndpointsConfig, Node};
 use creditd::chain::evm::fields::Account;
 use creditd::chain::evm::{EvmRules, EvmSource, Inner, NativeRule, TokenRule, TraceCall};
-use creditd::chain::rpc::{Auth, Place};
 use creditd::clock::Clock;
 use creditd::egress::Dial;
 use creditd::rules::{Asset, ChainId, Script};
 use creditd::store::{NewAsset, NewChain};
+
+use crate::common::evm_endpoint;
 
 pub const CHAIN_ID: u64 = 73_579;
 
@@ -91,22 +90,7 @@ impl<P: Paid> Watching<P> {
 
     pub fn source<D: Dial>(&self, url: String, dial: D) -> EvmSource<D> {
         let clock = Clock::real();
-        let config = EndpointsConfig {
-            chain_id: CHAIN_ID,
-            chain: Self::id(),
-            checkpoints: Vec::new(),
-            quorum: 1,
-            call_deadline: Duration::from_secs(10),
-            recheck: Duration::from_secs(60),
-        };
-        let node = Node {
-            name: "node".to_owned(),
-            place: Place::Url(url),
-            auth: Auth::None,
-            batch_max: 50,
-            dial,
-        };
-        let endpoints = Endpoints::new(config, vec![node], None, clock);
+        let endpoints = evm_endpoint::only(CHAIN_ID, &url, dial, clock);
         EvmSource::new(self.rules(), endpoints, clock)
     }
 
