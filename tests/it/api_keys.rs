@@ -30,6 +30,11 @@ fn a_key_is_needed_and_must_be_whole_known_and_live() {
     let unknown = creditd::rules::api_key::ApiKey::from_secret([7; 32]).to_text();
     assert_eq!(code(&with(&unknown), "/v1/key", 401), "key_unknown");
 
+    // Of two, another reader may believe the other.
+    let second = format!("Bearer {}", shop.key);
+    let twice = shop.send("GET", "/v1/key", &[("Authorization", &second)], "");
+    assert_eq!(twice.problem(401).0, "key_missing");
+
     let id = told["id"].as_str().unwrap();
     assert_eq!(
         daemon.json(&["key", "revoke", id, "--reason", "lost"])["outcome"],
@@ -187,6 +192,21 @@ fn every_query_is_bound_to_the_merchant_of_the_key() {
     let page = operator.get("/v1/deposits?limit=1").expect(200);
     let after = format!("?limit=1&after={}", page["next"].as_str().unwrap());
     assert_eq!(deposits(&operator, &after), ours);
+
+    // One transaction pays both: each sees its own part of it, and who has none sees nothing.
+    let paid_to = |client: &Client| {
+        let told = client.get(&format!("/v1/tx/btc/{txid}")).expect(200);
+        let outputs = told["outputs"].as_array().unwrap().clone();
+        let words = outputs
+            .iter()
+            .map(|output| output["address"].as_str().unwrap().to_owned());
+        words.collect::<Vec<_>>()
+    };
+    assert_eq!(paid_to(&shop), [D1]);
+    assert_eq!(paid_to(&other), [D2]);
+    assert_eq!(paid_to(&operator), [D1, D2]);
+    let third = daemon.client("third", "all");
+    assert_eq!(code(&third, &format!("/v1/tx/btc/{txid}"), 404), "not_found");
 
     let credits = shop.get("/v1/credits").expect(200);
     assert_eq!(credits["credits"].as_array().unwrap().len(), 1);

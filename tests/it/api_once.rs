@@ -230,6 +230,19 @@ fn c48d_a_422_is_kept_and_what_may_be_another_next_time_is_not() {
     assert_eq!(missing.problem(404).0, "not_found");
     let broken = shop.post("/v1/invoices", "K", "{");
     assert_eq!(broken.problem(400).0, "malformed_json");
+    // The body, its metadata and the lists in there: as deep as may be, and one deeper.
+    let nested = |lists: usize| {
+        let (open, close) = ("[".repeat(lists), "]".repeat(lists));
+        format!(r#"{{"asset":"BTC","amount":"1","metadata":{{"a":{open}{close}}}}}"#)
+    };
+    assert_eq!(
+        shop.post("/v1/invoices", "K", &nested(30)).problem(503).0,
+        "no_address"
+    );
+    assert_eq!(
+        shop.post("/v1/invoices", "K", &nested(31)).problem(400).0,
+        "json_too_deep"
+    );
     let headers = [("Idempotency-Key", "K"), ("Content-Type", "text/plain")];
     assert_eq!(
         shop.send("POST", "/v1/invoices", &headers, "a=1").problem(415).0,

@@ -100,6 +100,71 @@ fn what_is_another_merchants_is_as_if_it_were_not_there() {
         .expect(200);
 }
 
+#[test]
+fn lists_are_of_what_was_asked_for_page_by_page() {
+    let node = FakeNode::regtest(1);
+    let daemon = started(&node);
+    let shop = daemon.client("shop", "all");
+    let made: Vec<String> = ["a", "b", "c"]
+        .iter()
+        .map(|key| {
+            shop.post("/v1/invoices", key, INVOICE).expect(201)["id"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        })
+        .collect();
+    shop.post(&format!("/v1/invoices/{}/cancel", made[1]), "k", "")
+        .expect(200);
+    let ids = |query: &str| -> Vec<String> {
+        let listed = shop.get(&format!("/v1/invoices?{query}")).expect(200);
+        let rows = listed["invoices"].as_array().unwrap().iter();
+        rows.map(|row| row["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let newest_first = [made[2].clone(), made[1].clone(), made[0].clone()];
+    assert_eq!(ids(""), newest_first);
+    assert_eq!(ids("life=cancelled"), [made[1].clone()]);
+    assert_eq!(ids("life=open&chain=btc"), [made[2].clone(), made[0].clone()]);
+    assert_eq!(ids("amount_state=unpaid"), newest_first);
+    assert_eq!(ids("amount_state=paid"), [""; 0]);
+    assert_eq!(ids("reference=order-2"), [""; 0]);
+    let mut paged = Vec::new();
+    let mut query = "limit=2".to_owned();
+    loop {
+        let page = shop.get(&format!("/v1/invoices?{query}")).expect(200);
+        assert!(page["invoices"].as_array().unwrap().len() <= 2);
+        paged.extend(ids(&query));
+        match page["next"].as_str() {
+            Some(next) => query = format!("limit=2&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(paged, newest_first);
+    for (query, field) in [
+        ("life=gone", "life"),
+        ("amount_state=some", "amount_state"),
+        ("limit=0", "limit"),
+    ] {
+        let refused = shop.get(&format!("/v1/invoices?{query}")).problem(400);
+        assert_eq!(refused.1.as_deref(), Some(field));
+    }
+    // Events: the number to go on after, also where there are no more yet.
+    let (mut after, mut kinds) = (0, Vec::new());
+    for count in [3, 1, 0] {
+        let page = shop.get(&format!("/v1/events?limit=3&after={after}")).expect(200);
+        let events = page["events"].as_array().unwrap();
+        assert_eq!(events.len(), count);
+        kinds.extend(
+            events
+                .iter()
+                .map(|event| event["type"].as_str().unwrap().to_owned()),
+        );
+        after = page["next"].as_u64().unwrap();
+    }
+    let created = "invoice.created";
+    assert_eq!(kinds, [created, created, created, "invoice.cancelled"]);
+}
+
 #[derive(Deserialize)]
 struct Listed {
     events: Vec<Event>,

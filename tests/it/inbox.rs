@@ -44,7 +44,7 @@ verifier = "btcpay"
 secret_files = ["secret"]
 effect = "credit.external"
 merchant = "shop"
-only = [ { field = "/type", is = ["InvoicePaymentSettled"] } ]
+only = [ { field = "/type", is = ["InvoicePaymentSettled"] }, { field = "/storeId", is = ["S", "T"] } ]
 [inbox.credit]
 payment = "/payment/id"
 amount = "/payment/value"
@@ -248,7 +248,7 @@ fn a_redelivery_of_btcpay_under_another_delivery_id_acts_once() {
         let event = |delivery: &str, again: bool, kind: &str| {
             format!(
                 r#"{{"deliveryId":"{delivery}","originalDeliveryId":"D1","isRedelivery":{again},
-                   "type":"{kind}","invoiceId":"I",
+                   "type":"{kind}","storeId":"T","invoiceId":"I",
                    "payment":{{"id":"{}-1","value":"0.00012345","destination":"bcrt1qother"}}}}"#,
                 "ab".repeat(32)
             )
@@ -281,6 +281,13 @@ fn a_redelivery_of_btcpay_under_another_delivery_id_acts_once() {
             (3, 1)
         );
         assert_eq!(bench.note(), r#"/type is "InvoiceCreated""#);
+        // All of the conditions count.
+        let foreign = event("D7", false, settled).replace("\"D1\"", "\"D7\"");
+        let foreign = foreign.replace("-1\"", "-2\"").replace("\"T\"", "\"U\"");
+        bench.post("btcpay", &foreign).await.unwrap();
+        bench.work().await;
+        assert_eq!(bench.count("credits"), 1);
+        assert_eq!(bench.note(), r#"/storeId is "U""#);
         bench.check();
     });
 }
@@ -329,6 +336,10 @@ fn what_is_not_believed_is_not_stored() {
 fn what_cannot_be_done_is_parked_with_its_reason_and_done_once_it_can() {
     in_simulation(async {
         let bench = Bench::new();
+        let items: Vec<String> = (0..65)
+            .map(|id| format!(r#"{{"id":"{id}","amount":1}}"#))
+            .collect();
+        let many = format!(r#"{{"payments":[{}]}}"#, items.join(","));
         for (number, (source, body, why)) in [
             (
                 "p1",
@@ -354,6 +365,7 @@ fn what_cannot_be_done_is_parked_with_its_reason_and_done_once_it_can() {
             ("p1", "no JSON", "the body is not JSON"),
             ("list", r#"{"payments":[]}"#, "/payments has 0 payments"),
             ("list", r#"{"payments":{}}"#, "/payments is no list"),
+            ("list", &many, "/payments has 65 payments, not 1 to 64"),
         ]
         .into_iter()
         .enumerate()
@@ -368,7 +380,7 @@ fn what_cannot_be_done_is_parked_with_its_reason_and_done_once_it_can() {
             assert!(bench.note().contains(why), "{body}: {}", bench.note());
         }
         assert_eq!(bench.count("credits"), 0);
-        assert_eq!(bench.count("events WHERE type = 'inbox.parked'"), 8);
+        assert_eq!(bench.count("events WHERE type = 'inbox.parked'"), 9);
         // A source that the config has lost, and has again.
         bench.post("p2", r#"{"id":"e9"}"#).await.unwrap();
         let mut without = (*bench.config).clone();

@@ -1,6 +1,7 @@
 //! The inbox in the store: an event is taken in once and does what it does once, a payment that another
 //! provider tells of is credited once, and what we watch ourselves never on a provider's word.
 
+use crate::evm_rig::evm;
 use crate::rig::{Rig, in_simulation};
 use crate::schema;
 use creditd::rules::{Amount, ChainId, Script, Txid, ids};
@@ -244,6 +245,35 @@ fn a_deposit_found_later_at_an_output_that_a_provider_named_is_held() {
             rig.tables.deposit(&listed.outpoint(0)).held.as_deref(),
             Some("external")
         );
+    });
+}
+
+/// On EVM chains a provider counts positions in its own way: by the transaction alone it is ours.
+#[test]
+fn on_evm_chains_a_position_that_a_provider_names_says_nothing() {
+    in_simulation(async {
+        let mut rig = evm().await;
+        let to = rig.watch(1).await;
+        rig.extend(1);
+        let (ours, later) = (rig.pay_token(7, &to, 50), rig.pay_token(7, &to, 60));
+        let named = |id: &str, txid| ExternalPayment {
+            output: Some(NamedOutput { txid, vout: Some(3) }),
+            ..payment(id, 500)
+        };
+        assert!(
+            credit(&rig, "evt_1", &[named("pay_1", later.txid)])
+                .await
+                .unwrap()
+        );
+        rig.mine(&[&ours, &later]);
+        rig.extend(5);
+        rig.settle().await;
+        let why = refusal(credit(&rig, "evt_2", &[named("pay_2", ours.txid)]).await);
+        assert!(why.contains("watched here"), "{why}");
+        for (tx, held) in [(&ours, None), (&later, Some("external"))] {
+            assert_eq!(rig.tables.deposit(&tx.log(7, 0)).held.as_deref(), held);
+        }
+        rig.check();
     });
 }
 

@@ -5,8 +5,8 @@ use crate::rig::folder;
 use creditd::clock::Clock;
 use creditd::rules::{BlockHash, ChainId, Script};
 use creditd::store::{
-    AddressKind, ChainKey, Database, NewAddress, NewChain, NewSource, OpenMode, PoolEmpty, SourceKind,
-    SourceStanding, Store, StoreError, TakeAddress, TakenAddress, WriteTx,
+    AddressKind, ChainKey, Database, JobOutcome, JobRun, NewAddress, NewChain, NewSource, OpenMode, POOL_JOB,
+    PoolEmpty, SourceKind, SourceStanding, Store, StoreError, TakeAddress, TakenAddress, WriteTx,
 };
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -154,10 +154,23 @@ fn addresses_come_in_order_each_once_and_watched() {
     let empty = files.take("btc", "shop").unwrap_err();
     assert_eq!(empty.to_string(), "the pool shop is empty");
     files.fill();
+    files.write(|tx| {
+        tx.set_jobs(&[(POOL_JOB, 3_600_000)])?;
+        let lease = tx.lease_job(POOL_JOB, 1_000)?.unwrap();
+        let run = JobRun {
+            started_at: NOW,
+            took_ms: 1,
+            outcome: JobOutcome::Done(String::new()),
+        };
+        tx.settle_job(&lease, &run)
+    });
     for number in 0..10 {
         let taken = files.take("btc", "shop").unwrap();
         assert_eq!((taken.number, taken.source.as_str()), (number, "shop"));
         assert_eq!(taken.script, script(1, number));
+        // It is filled again before it is empty.
+        let is_due = !files.write(|tx| tx.due_jobs(NOW)).is_empty();
+        assert_eq!(is_due, number >= 5, "{number}");
     }
     assert!(matches!(files.take("btc", "shop"), Err(PoolEmpty::Empty { .. })));
     assert_eq!(files.take("eth", "shop"), Err(PoolEmpty::NoSource));
