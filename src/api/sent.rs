@@ -7,8 +7,8 @@ use crate::store::KeyScope;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde::de::{DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
 use sha2::{Digest as _, Sha256};
 use std::error::Error as _;
 use std::time::Duration;
@@ -198,14 +198,115 @@ fn json(headers: &HeaderMap, bytes: &[u8]) -> Result<Value, Problem> {
         let detail = format!("JSON is at most {JSON_DEPTH_MAX} levels deep");
         return Err(Problem::bad_request("json_too_deep", detail));
     }
-    let value: Value = serde_json::from_slice(bytes)
+    let (value, twice) = parse(bytes)
         .map_err(|error| Problem::bad_request("malformed_json", format!("the body is no JSON: {error}")))?;
+    if let Some(field) = twice {
+        // Kept under no key: the fingerprint of such a body would be that of another.
+        return Err(Problem::unprocessable(
+            "invalid_field",
+            field,
+            "the field is there twice",
+        ));
+    }
     match value {
         Value::Object(_) => Ok(value),
         _ => Err(Problem::bad_request(
             "malformed_json",
             "the body is no JSON object",
         )),
+    }
+}
+
+/// The value of a body, and the path of the first field that is there twice.
+fn parse(bytes: &[u8]) -> Result<(Value, Option<String>), serde_json::Error> {
+    let mut twice = None;
+    let part = Part {
+        path: String::new(),
+        twice: &mut twice,
+    };
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let value = part.deserialize(&mut json)?;
+    json.end()?;
+    Ok((value, twice))
+}
+
+/// A part of a body on its way in. A plain [`Value`] would silently hold the last of two fields of one name.
+struct Part<'a> {
+    path: String,
+    twice: &'a mut Option<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for Part<'_> {
+    type Value = Value;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Part<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, is_true: bool) -> Result<Value, E> {
+        Ok(Value::Bool(is_true))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+        Ok(Value::Number(number.into()))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+        Ok(Value::Number(number.into()))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<Value, E> {
+        let number = Number::from_f64(number).ok_or_else(|| E::custom("a number is out of range"))?;
+        Ok(Value::Number(number))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::String(text.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        loop {
+            let part = Part {
+                path: format!("{}[{}]", self.path, items.len()),
+                twice: &mut *self.twice,
+            };
+            match from.next_element_seed(part)? {
+                Some(item) => items.push(item),
+                None => return Ok(Value::Array(items)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
+        let mut fields = Map::new();
+        while let Some(name) = from.next_key::<String>()? {
+            let path = match self.path.as_str() {
+                "" => name.clone(),
+                path => format!("{path}.{name}"),
+            };
+            if fields.contains_key(&name) {
+                self.twice.get_or_insert_with(|| path.clone());
+            }
+            let part = Part {
+                path,
+                twice: &mut *self.twice,
+            };
+            fields.insert(name, from.next_value_seed(part)?);
+        }
+        Ok(Value::Object(fields))
     }
 }
 
@@ -323,6 +424,34 @@ mod tests {
             for other in &different[..at] {
                 assert_ne!(of(one), of(other), "{one} {other}");
             }
+        }
+    }
+
+    #[test]
+    fn a_field_that_is_there_twice_is_refused_by_its_path() {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        for (body, field) in [
+            (r#"{"amount":"1","amount":"2"}"#, "amount"),
+            (r#"{"amount":"1","\u0061mount":"1"}"#, "amount"),
+            (r#"{"a":{"b":1,"b":1},"a":1}"#, "a.b"),
+            (r#"{"a":[{},{"b":{"c":null,"c":null}}]}"#, "a[1].b.c"),
+        ] {
+            let problem = json(&headers, body.as_bytes()).unwrap_err();
+            assert_eq!(problem.status, StatusCode::UNPROCESSABLE_ENTITY, "{body}");
+            assert!(
+                problem.body().contains(&format!("\"{field}\"")),
+                "{}",
+                problem.body()
+            );
+        }
+        // Any other is read as it always was.
+        let text = r#"{"a":[1,-1,1.5,1e3,true,null,"\u0078"],"b":{"a":{}},"c":18446744073709551615}"#;
+        let plain: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(json(&headers, text.as_bytes()).unwrap(), plain);
+        for body in ["{} {}", "{\"a\":1e999}", "{\"a\":1,\"a\":}", "[]", "{"] {
+            let problem = json(&headers, body.as_bytes()).unwrap_err();
+            assert_eq!(problem.code, "malformed_json", "{body}");
         }
     }
 
