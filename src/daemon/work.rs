@@ -20,6 +20,11 @@ use tokio::task::JoinSet;
 /// A backup that takes longer has met a disk that hangs.
 const BACKUP_MAX: Duration = Duration::from_secs(6 * 3_600);
 
+/// Answers to requests are forgotten so often, and so many in one transaction.
+const RETENTION_EVERY: Duration = Duration::from_secs(3_600);
+const RETENTION_MAX: Duration = Duration::from_secs(60);
+const RETENTION_BATCH: u32 = 1_000;
+
 /// All that the config asks for.
 pub(super) fn jobs(
     config: &Config,
@@ -30,7 +35,21 @@ pub(super) fn jobs(
     let mut jobs = inbox::work::jobs(config, store, clock);
     jobs.extend(pools.map(|pools| Arc::new(pools).job(store)));
     jobs.extend(backup.map(|backup| backup_job(backup, store, clock)));
+    jobs.push(retention_job(store));
     jobs
+}
+
+/// Forgets the answers kept under idempotency keys, secrets of endpoints among them, when their time is over.
+fn retention_job(store: &Store) -> Job {
+    Job::write(store, "retention", RETENTION_EVERY, RETENTION_MAX, |tx| {
+        let gone = tx.forget_answers(RETENTION_BATCH)?;
+        let done = format!("{gone} answers forgotten");
+        Ok(match gone {
+            0 => JobOutcome::Done(String::new()),
+            some if some >= RETENTION_BATCH as usize => JobOutcome::More(done),
+            _ => JobOutcome::Done(done),
+        })
+    })
 }
 
 /// What addresses are handed out of, with the nodes that derive each a second time; `None` where the config
@@ -86,4 +105,57 @@ pub(super) fn start(
         jobs.run(stop).await.map_err(DaemonError::Jobs)
     });
     pulse
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Database, KeptAnswer, KeyScope, OpenMode};
+
+    const AT_MS: i64 = 1_700_000_000_000;
+
+    async fn keep(store: &Store, key: String, keep_until: i64) {
+        let scope = KeyScope {
+            owner: 1,
+            method: "POST".to_owned(),
+            path: "/v1/endpoints".to_owned(),
+            key,
+        };
+        let answer = KeptAnswer {
+            status: 201,
+            body: r#"{"secret":"whsec_x"}"#.to_owned(),
+        };
+        let kept = store.write(move |tx| tx.keep_answer(&scope, &[1; 32], &answer, keep_until));
+        kept.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_are_forgotten_when_their_time_is_over_and_no_sooner() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger.db");
+        let clock = Clock::simulated(AT_MS);
+        let store = Store::inline(Database::open(&path, OpenMode::Daemon).unwrap(), clock);
+        for number in 0..=RETENTION_BATCH {
+            keep(&store, format!("over-{number}"), AT_MS).await;
+        }
+        keep(&store, "later".to_owned(), AT_MS + millis(RETENTION_EVERY)).await;
+        let count = || {
+            let reader = rusqlite::Connection::open(&path).unwrap();
+            let count = reader.query_row("SELECT count(*) FROM idempotency", [], |row| row.get(0));
+            count.unwrap_or(-1_i64)
+        };
+        let runner = Jobs::new(store.clone(), clock, vec![retention_job(&store)]);
+        let runner = tokio::spawn(runner.run(std::future::pending()));
+        clock.sleep(RETENTION_EVERY - Duration::from_secs(10)).await;
+        assert_eq!(
+            count(),
+            1,
+            "more than a batch at once, and not what is to be kept"
+        );
+        let rows = store.read(|tx| tx.jobs()).await.unwrap();
+        assert_eq!((rows[0].name.as_str(), rows[0].runs), ("retention", 2));
+        clock.sleep(Duration::from_secs(20)).await;
+        assert_eq!(count(), 0);
+        runner.abort();
+    }
 }

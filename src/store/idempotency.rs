@@ -5,8 +5,10 @@ use super::chains::one;
 use super::{ReadTx, StoreError, WriteTx};
 use rusqlite::{OptionalExtension, params};
 
-/// Rows that one transaction forgets at most.
-const FORGET_MAX: u32 = 1_000;
+/// An answer counts until its time is over and the invoice that it tells of, if it does, has ended: a payment
+/// or a node that is late keeps one open beyond what was agreed. `?1` is now.
+const IS_OVER: &str = "keep_until <= ?1 AND NOT EXISTS (SELECT 1 FROM invoices i WHERE i.life = 'open' \
+     AND i.inv_id = CASE WHEN json_valid(body) THEN body ->> '$.id' END)";
 
 /// Where a key counts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,12 +56,12 @@ impl ReadTx<'_> {
     ) -> Result<Kept, StoreError> {
         let found: Option<([u8; 32], u16, String)> = self
             .conn()
-            .prepare_cached(
+            .prepare_cached(&format!(
                 "SELECT fingerprint, status, body FROM idempotency \
-                 WHERE owner = ?1 AND method = ?2 AND path = ?3 AND key = ?4 AND keep_until > ?5",
-            )?
+                 WHERE owner = ?2 AND method = ?3 AND path = ?4 AND key = ?5 AND NOT ({IS_OVER})",
+            ))?
             .query_row(
-                params![scope.owner, scope.method, scope.path, scope.key, now_ms],
+                params![now_ms, scope.owner, scope.method, scope.path, scope.key],
                 |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
             )
             .optional()?;
@@ -93,11 +95,11 @@ impl WriteTx<'_> {
     ) -> Result<(), StoreError> {
         let now = self.now_ms();
         self.conn()
-            .prepare_cached(
+            .prepare_cached(&format!(
                 "DELETE FROM idempotency \
-                 WHERE owner = ?1 AND method = ?2 AND path = ?3 AND key = ?4 AND keep_until <= ?5",
-            )?
-            .execute(params![scope.owner, scope.method, scope.path, scope.key, now])?;
+                 WHERE owner = ?2 AND method = ?3 AND path = ?4 AND key = ?5 AND {IS_OVER}",
+            ))?
+            .execute(params![now, scope.owner, scope.method, scope.path, scope.key])?;
         self.conn()
             .prepare_cached(
                 "INSERT INTO idempotency (owner, method, path, key, fingerprint, status, body, created_at, \
@@ -117,19 +119,19 @@ impl WriteTx<'_> {
         Ok(())
     }
 
-    /// Forgets answers whose time is over, some of them; how many.
+    /// Forgets answers whose time is over, `limit` of them at most; how many.
     ///
     /// # Errors
     /// Those of the database.
-    pub fn forget_answers(&mut self) -> Result<u64, StoreError> {
+    pub fn forget_answers(&mut self, limit: u32) -> Result<usize, StoreError> {
         let now = self.now_ms();
         let gone = self
             .conn()
-            .prepare_cached(
+            .prepare_cached(&format!(
                 "DELETE FROM idempotency WHERE (owner, method, path, key) IN \
-                 (SELECT owner, method, path, key FROM idempotency WHERE keep_until <= ?1 LIMIT ?2)",
-            )?
-            .execute(params![now, FORGET_MAX])?;
-        Ok(gone as u64)
+                 (SELECT owner, method, path, key FROM idempotency WHERE {IS_OVER} LIMIT ?2)",
+            ))?
+            .execute(params![now, limit])?;
+        Ok(gone)
     }
 }

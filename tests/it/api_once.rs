@@ -408,7 +408,9 @@ fn an_answer_is_kept_as_long_as_is_said_and_never_shorter_than_the_invoice_lives
         daemon.count(&sql)
     };
     assert_eq!((days("short"), days("long")), (30, 365));
-    // Its time is over: the key is as new.
+    // Its time is over, and the invoice has ended: the key is as new.
+    let cancel = format!("/v1/invoices/{}/cancel", made["id"].as_str().unwrap());
+    shop.post(&cancel, "cancel", "{}").expect(200);
     let connection = Connection::open(daemon.database()).unwrap();
     connection
         .execute("UPDATE idempotency SET keep_until = 1", [])

@@ -3,7 +3,7 @@
 
 use crate::rig::{Rig, in_simulation};
 use crate::till::{RUNS_MS, events, invoice, invoice_with, read, told};
-use creditd::store::ChainLook;
+use creditd::store::{ChainLook, Kept, KeptAnswer, KeyScope, WriteTx};
 use std::time::Duration;
 
 /// Blocks of the scripted chain are ten minutes apart; at this height one is within an invoice's time, and
@@ -324,5 +324,45 @@ fn a_crash_at_any_await_lets_an_invoice_expire_once() {
             }
         }
         assert!(crashes >= 3, "{crashes}");
+    });
+}
+
+#[test]
+fn an_answer_is_kept_as_long_as_its_invoice_is_open() {
+    in_simulation(async {
+        let mut rig = Rig::new().await;
+        rig.round().await;
+        let id = invoice(&rig, 1, 25).await;
+        let scope = KeyScope {
+            owner: 1,
+            method: "POST".to_owned(),
+            path: "/v1/invoices".to_owned(),
+            key: "k".to_owned(),
+        };
+        let answer = KeptAnswer {
+            status: 201,
+            body: format!("{{\"id\":\"{id}\"}}"),
+        };
+        let (kept, at) = (answer.clone(), scope.clone());
+        let keep = move |tx: &mut WriteTx<'_>| {
+            let over = tx.now_ms();
+            tx.keep_answer(&at, &[1; 32], &kept, over)
+        };
+        rig.store().write(keep).await.unwrap();
+        let forget = |tx: &mut WriteTx<'_>| tx.forget_answers(10);
+        assert_eq!(rig.store().write(forget).await.unwrap(), 0);
+        let at = scope.clone();
+        let look = move |tx: &mut WriteTx<'_>| tx.kept_answer(&at, &[1; 32], tx.now_ms());
+        assert_eq!(
+            rig.store().write(look.clone()).await.unwrap(),
+            Kept::Answer(answer)
+        );
+        let cancel = id.clone();
+        rig.store()
+            .write(move |tx| tx.cancel_invoice(&cancel, "merchant"))
+            .await
+            .unwrap();
+        assert_eq!(rig.store().write(look).await.unwrap(), Kept::Nothing);
+        assert_eq!(rig.store().write(forget).await.unwrap(), 1);
     });
 }
