@@ -8,8 +8,11 @@ pub mod running;
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::clock::Clock;
-use crate::config::{BackupConfig, BitcoinChain, Config, RpcAuth, SecretError, Start, read_secret_text};
+use crate::config::{
+    BackupConfig, BitcoinChain, Config, InboxSource, RpcAuth, SecretError, Start, read_secret_text,
+};
 use crate::egress::{GuardedDial, HttpDial, SystemResolver};
+use crate::inbox::{self, InboxError};
 use crate::rules::{ChainId, HeldHeader};
 use crate::store::{ChainRow, Database, OpenMode, StoreError};
 use crate::telemetry::error_line;
@@ -32,9 +35,10 @@ pub enum Verdict {
 /// One line of the check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// What was looked at: `database`, `daemon`, `callbacks`, `ops`, `backup`, `config`, `node`, `network`,
-    /// `rest`, `sync`, `start`, `pruning`, `clock`; of EVM chains also `tags`, `blocks`, `logs`, `receipts`,
-    /// `traces`, `eip7708`, `pending`, `token`, `balance`, `coin`, `limit`, `quorum`, `inner`.
+    /// What was looked at: `database`, `daemon`, `callbacks`, `ops`, `api`, `inbox`, `backup`, `config`,
+    /// `node`, `network`, `rest`, `sync`, `start`, `pruning`, `clock`; of EVM chains also `tags`, `blocks`,
+    /// `logs`, `receipts`, `traces`, `eip7708`, `pending`, `token`, `balance`, `coin`, `limit`, `quorum`,
+    /// `inner`.
     pub name: &'static str,
     /// The endpoint's name, where the line is about one of several.
     pub endpoint: Option<String>,
@@ -69,6 +73,7 @@ pub fn check(config: &Config) -> std::io::Result<Vec<Line>> {
         running::listen_line("ops", "health and metrics are off", config.ops.listen, &running),
         running::listen_line("api", "the API is off", config.api.listen, &running),
     ];
+    lines.extend(config.inbox.iter().map(inbox_line));
     lines.extend(config.backup.as_ref().map(backup_line));
     for chain in &config.bitcoin {
         let cursor = known_chain(&config.database, &chain.chain).and_then(|known| known.cursor);
@@ -157,6 +162,20 @@ fn try_folder(path: &Path) -> std::io::Result<()> {
     let written = file.write_all(&[0; 4096]).and_then(|()| file.sync_all());
     std::fs::remove_file(&probe)?;
     written
+}
+
+/// Whether the daemon could believe what a source of the inbox sends.
+fn inbox_line(source: &InboxSource) -> Line {
+    let Err(error) = inbox::try_secrets(source) else {
+        let found = format!("the secrets of {} can be used", source.source);
+        return line("inbox", Verdict::Good, found, "");
+    };
+    let next = match &error {
+        InboxError::Secret(_, error) => secret_step(error),
+        InboxError::Key(..) => "write the secret that the source shows (whsec_...) alone into the file",
+        InboxError::Short(_) => "make a longer secret at the source, and write it alone into the file",
+    };
+    line("inbox", Verdict::Bad, error_line(&error), next)
 }
 
 /// Whether the daemon could write its copies there.

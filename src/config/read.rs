@@ -73,6 +73,12 @@ fn root(root: &Section<'_>, file: &Path) -> Option<Config> {
     let merchants = merchants(&root.tables("merchant").unwrap_or_default());
     let sources = root.tables("inbox").unwrap_or_default();
     let inbox = inbox::inbox(&sources, folder, &inbox::known(&bitcoin, &evm));
+    if !sources.is_empty() && api.listen.is_none() {
+        root.fault(
+            "inbox",
+            "found while [api] listen is off: events come in over the API, so give it an address",
+        );
+    }
     root.close();
     if has_none {
         return None;

@@ -112,6 +112,14 @@ impl Inbox {
     }
 }
 
+/// Whether the secrets of a source would do.
+///
+/// # Errors
+/// [`InboxError`].
+pub fn try_secrets(source: &InboxSource) -> Result<(), InboxError> {
+    verifier(source).map(drop)
+}
+
 fn verifier(source: &InboxSource) -> Result<Verifier, InboxError> {
     let name = || source.source.clone();
     let mut secrets = Vec::new();

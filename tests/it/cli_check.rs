@@ -146,3 +146,40 @@ fn check_says_where_a_missing_secret_is_looked_for() {
         "{next}"
     );
 }
+
+#[test]
+fn check_tries_the_secrets_of_the_inbox() {
+    let sample = Sample::empty();
+    let config = std::fs::read_to_string(sample.files.config_file()).unwrap();
+    let source = "\n[[inbox]]\nsource = \"gateway\"\nverifier = \"github\"\n\
+                  secret_files = [\"gateway.key\"]\neffect = \"forward\"\nmerchant = \"shop\"\n";
+    let heard = config.replace("[api]\nlisten = \"off\"", "[api]\nlisten = \"127.0.0.1:0\"");
+    std::fs::write(sample.files.config_file(), heard + source).unwrap();
+    for (content, verdict, words, step) in [
+        (
+            None,
+            "bad",
+            "secret of the inbox source gateway",
+            "let the user that runs creditd read",
+        ),
+        (
+            Some("short"),
+            "bad",
+            "has fewer than 16 letters",
+            "make a longer secret",
+        ),
+        (
+            Some("0123456789abcdef"),
+            "good",
+            "the secrets of gateway can be used",
+            "",
+        ),
+    ] {
+        if let Some(content) = content {
+            std::fs::write(sample.files.folder().join("gateway.key"), content).unwrap();
+        }
+        let told = line(&sample, "inbox");
+        assert_eq!(told.0, verdict, "{}", told.1);
+        assert!(told.1.contains(words) && told.2.starts_with(step), "{told:?}");
+    }
+}

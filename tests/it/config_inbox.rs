@@ -170,4 +170,10 @@ fn what_contradicts_itself_is_named() {
     let nowhere = "source = \"w\"\nverifier = \"standard\"\nsecret_files = [\"a\"]\n\
                    effect = \"deposit.hint\"\nchain = \"ltc\"";
     assert!(faults(nowhere)[0].starts_with("inbox[0].chain: found"));
+    let unheard = faults(&format!("{CREDIT}[api]\nlisten = \"off\"\n"));
+    assert_eq!(unheard.len(), 1, "{unheard:?}");
+    assert!(
+        unheard[0].starts_with("inbox: found while [api] listen is off"),
+        "{unheard:?}"
+    );
 }
