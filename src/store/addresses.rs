@@ -2,7 +2,7 @@
 //! once and stays; adding it again changes nothing.
 
 use super::chains::{ChainKey, ChainRow, one};
-use super::pool::counts_from;
+use super::codec::int;
 use super::{ReadTx, StoreError, WriteTx};
 use crate::address;
 use crate::rules::Script;
@@ -252,5 +252,13 @@ impl WriteTx<'_> {
             )?
             .execute(params![now, chain.key.0, first.kind.word(), cause])?;
         Ok(())
+    }
+}
+
+/// From which height on a new rule, or a new invoice, counts: after the cursor, or where the chain starts.
+pub(super) fn counts_from(row: &ChainRow) -> Result<Option<i64>, StoreError> {
+    match (&row.cursor, row.start_height) {
+        (Some(tip), _) => Ok(Some(int(tip.height + 1)?)),
+        (None, start) => start.map(int).transpose(),
     }
 }

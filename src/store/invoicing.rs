@@ -2,7 +2,7 @@
 //! payment to an invoice's address, what has become of it is derived anew, and each change has its event in
 //! the same transaction.
 
-use super::addresses::{AddressKey, AddressKind};
+use super::addresses::{AddressKey, AddressKind, counts_from};
 use super::chains::{ChainKey, one};
 use super::codec::int;
 use super::invoices::{Invoice, NewCallback, NewInvoice};
@@ -104,10 +104,7 @@ impl WriteTx<'_> {
         self.check_new(new, &payee, &terms)?;
         let chain = self.chain_by_key(payee.chain)?;
         let id = ids::invoice_id(&chain.id, &payee.script);
-        let birth = match &chain.cursor {
-            Some(tip) => Some(int(tip.height + 1)?),
-            None => chain.start_height.map(int).transpose()?,
-        };
+        let birth = counts_from(&chain)?;
         let after_output: Option<i64> = self
             .conn()
             .prepare_cached("SELECT max(id) FROM outputs")?

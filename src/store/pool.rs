@@ -3,7 +3,7 @@
 
 use super::address_sources::mark_name;
 use super::addresses::AddressKey;
-use super::chains::{ChainKey, ChainRow};
+use super::chains::ChainKey;
 use super::codec::{int, uint};
 use super::{AddressKind, AddressTake, NewAddress, ReadTx, StoreError, WriteTx};
 use crate::rules::Script;
@@ -363,12 +363,4 @@ fn taken(
         source,
         number: u32::try_from(number).map_err(|_| lost())?,
     })
-}
-
-/// From which height on a new rule counts.
-pub(super) fn counts_from(row: &ChainRow) -> Result<Option<i64>, StoreError> {
-    match (&row.cursor, row.start_height) {
-        (Some(tip), _) => Ok(Some(int(tip.height + 1)?)),
-        (None, start) => start.map(int).transpose(),
-    }
 }
