@@ -477,7 +477,8 @@ CREATE TABLE unattributed (
 ) STRICT;
 CREATE INDEX unattributed_open ON unattributed (chain) WHERE state = 'open';
 CREATE INDEX unattributed_by_chain ON unattributed (chain);
-CREATE INDEX unattributed_by_outpoint ON unattributed (chain, txid, vout) WHERE txid IS NOT NULL;
+-- One payment explains one amount.
+CREATE UNIQUE INDEX unattributed_by_outpoint ON unattributed (chain, txid, vout) WHERE txid IS NOT NULL;
 CREATE TRIGGER unattributed_stays BEFORE UPDATE ON unattributed
 WHEN OLD.state = 'closed' OR NEW.state <> 'closed' OR NEW.un_id <> OLD.un_id OR NEW.amount <> OLD.amount
 BEGIN SELECT RAISE(ABORT, 'an unattributed amount is only ever closed'); END;

@@ -331,3 +331,33 @@ impl WriteTx<'_> {
         Ok(true)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn no_two_amounts_are_closed_as_one_output_whatever_was_read_before() {
+        let conn = rusqlite::Connection::open_in_memory().unwrap();
+        conn.execute_batch(include_str!("../../schema.sql")).unwrap();
+        conn.execute_batch(
+            "PRAGMA foreign_keys = OFF; \
+             INSERT INTO unattributed (un_id, chain, address, asset, from_height, to_height, to_hash, \
+             amount, recorded, found_at) VALUES ('un_1', 1, 1, 1, 1, 2, zeroblob(32), '5', '0', 0), \
+             ('un_2', 1, 2, 1, 1, 2, zeroblob(32), '5', '0', 0)",
+        )
+        .unwrap();
+        let close = |id: &str, vout: i64| {
+            conn.execute(
+                "UPDATE unattributed SET state = 'closed', closed_as = 'outpoint', txid = zeroblob(32), \
+                 vout = ?2, reason = '', closed_at = 0 WHERE un_id = ?1",
+                rusqlite::params![id, vout],
+            )
+        };
+        close("un_1", 0).unwrap();
+        let twice = close("un_2", 0).unwrap_err();
+        assert_eq!(
+            twice.sqlite_error().map(|error| error.extended_code),
+            Some(rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE)
+        );
+        close("un_2", 1).unwrap();
+    }
+}
