@@ -152,6 +152,16 @@ impl ReadTx<'_> {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
+    /// Events of the inbox that wait for an operator.
+    pub fn parked_inbox(&self) -> Result<u64, StoreError> {
+        let count = one::<i64>(
+            self.conn(),
+            "SELECT count(*) FROM inbox WHERE state = 'parked'",
+            [],
+        )?;
+        uint(count.unwrap_or_default())
+    }
+
     fn held_inbox(&self, id: &str) -> Result<Held, StoreError> {
         let mut statement = self.conn().prepare_cached(
             "SELECT id, in_id, source, event_id, body, state, attempts, received_at FROM inbox \
@@ -269,21 +279,24 @@ impl WriteTx<'_> {
     /// Notes that a run failed for a reason that may pass, and says when the next one is.
     pub fn fail_inbox(&mut self, id: &str, why: &str) -> Result<InboxRetry, StoreError> {
         let held = self.held_inbox(id)?;
-        if held.state != "waiting" {
-            return Ok(InboxRetry::Settled);
-        }
         let attempts = held.attempts.saturating_add(1);
         let seed = held.key.unsigned_abs();
         let Retry::AfterMs(wait_ms) = after_failure(attempts, None, seed) else {
-            self.park_inbox(id, why)?;
-            return Ok(InboxRetry::Parked);
+            return Ok(match self.park_inbox(id, why)? {
+                true => InboxRetry::Parked,
+                false => InboxRetry::Settled,
+            });
         };
         let next_at = self.now_ms() + i64::try_from(wait_ms).unwrap_or(i64::MAX / 2);
-        self.conn()
+        let put_off = self
+            .conn()
             .prepare_cached(
                 "UPDATE inbox SET attempts = ?2, next_at = ?3 WHERE id = ?1 AND state = 'waiting'",
             )?
             .execute(params![held.key, attempts, next_at])?;
+        if put_off == 0 {
+            return Ok(InboxRetry::Settled);
+        }
         self.note_inbox(held.key, why)?;
         Ok(InboxRetry::At(next_at))
     }
@@ -314,16 +327,17 @@ impl WriteTx<'_> {
     /// `Refused` when there is none of that id, or it is not parked.
     pub fn retry_inbox(&mut self, id: &str, reason: &str) -> Result<(), StoreError> {
         let held = self.held_inbox(id)?;
-        if held.state != "parked" {
-            return Err(StoreError::Refused(format!("{id} is {}, not parked", held.state)));
-        }
         let now = self.now_ms();
-        self.conn()
+        let given = self
+            .conn()
             .prepare_cached(
                 "UPDATE inbox SET state = 'waiting', attempts = 0, next_at = ?2, settled_at = NULL \
                  WHERE id = ?1 AND state = 'parked'",
             )?
             .execute(params![held.key, now])?;
+        if given == 0 {
+            return Err(StoreError::Refused(format!("{id} is {}, not parked", held.state)));
+        }
         let words = format!("{id}: {reason}");
         self.conn()
             .prepare_cached(
@@ -412,17 +426,4 @@ pub const INBOX_JOB: &str = "inbox";
 
 fn kept(note: &str) -> String {
     note.chars().take(NOTE_CHARS_MAX).collect()
-}
-
-/// How many events of the inbox are in each state, for those who look only for that.
-impl ReadTx<'_> {
-    /// Events of the inbox that wait for an operator.
-    pub fn parked_inbox(&self) -> Result<u64, StoreError> {
-        let count = one::<i64>(
-            self.conn(),
-            "SELECT count(*) FROM inbox WHERE state = 'parked'",
-            [],
-        )?;
-        uint(count.unwrap_or_default())
-    }
 }
