@@ -267,15 +267,13 @@ impl WriteTx<'_> {
             params![chain.0, look.read_at, EXPIRIES_MAX],
         )?;
         let now = self.now_ms();
+        let list = match look.poll {
+            Some(poll) => format!(" and by mempool list {poll}"),
+            None => String::new(),
+        };
+        let tip = row.id.print(look.tip);
+        let words = format!("short at the tip {tip}{list}, when its time was over");
         for invoice in &over {
-            let list = match look.poll {
-                Some(poll) => format!(" and by mempool list {poll}"),
-                None => String::new(),
-            };
-            let words = format!(
-                "short at the tip {}{list}, when its time was over",
-                row.id.print(look.tip)
-            );
             self.decide(
                 invoice,
                 ("expired_at", Some(now)),
