@@ -16,6 +16,7 @@ const REORG_DEPTHS: [u64; 8] = [1, 2, 3, 6, 12, 24, 72, 144];
 /// Every word that a delivery's state and an attempt's outcome can have, so that each series is there before
 /// its first event.
 const DELIVERY_STATES: [&str; 4] = ["waiting", "leased", "delivered", "parked"];
+const INBOX_STATES: [&str; 3] = ["waiting", "done", "parked"];
 const OUTCOMES: [&str; 3] = ["delivered", "refused", "unanswered"];
 const JOURNAL_KINDS: [&str; 3] = ["credit", "reversal", "reinstatement"];
 
@@ -32,6 +33,14 @@ pub(super) async fn exposition(ops: &Ops) -> Result<String, std::fmt::Error> {
         money(&mut page, parts, readings);
         callbacks(&mut page, parts.clock.now_ms(), readings);
         super::jobs::exposition(&mut page, parts.clock.now_ms(), &readings.jobs);
+        let count = |state| {
+            (
+                vec![("state", str::to_owned(state))],
+                whole(counted(&readings.inbox, state)),
+            )
+        };
+        let rows = INBOX_STATES.into_iter().map(count).collect();
+        page.gauges("inbox_events", "Events of the inbox by state", rows);
     }
     page.text()
 }

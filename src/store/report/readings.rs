@@ -49,6 +49,8 @@ pub struct Readings {
     pub endpoints: [EndpointReadings; 3],
     /// Background jobs.
     pub jobs: Vec<JobRow>,
+    /// Events of the inbox by state.
+    pub inbox: Vec<(String, u64)>,
 }
 
 /// Endpoints that are alike in how they are doing.
@@ -109,6 +111,7 @@ impl ReadTx<'_> {
             attempts: self.tallied("attempts", None)?,
             endpoints: self.endpoint_readings()?,
             jobs: self.jobs()?,
+            inbox: self.tallied("inbox", None)?,
         })
     }
 
