@@ -145,7 +145,7 @@ where
 {
     let parts = &api.0;
     let (scope, fingerprint) = (sent.scope(merchant), sent.fingerprint);
-    let _claim = claim(api, &scope, fingerprint).await?;
+    let claim = Arc::new(claim(api, &scope, fingerprint).await?);
     let (asked, now) = (scope.clone(), parts.clock.now_ms());
     match parts
         .store
@@ -163,7 +163,10 @@ where
     };
     let halted = Arc::new(Mutex::new(None));
     let (halts, asked) = (halted.clone(), scope.clone());
+    // A request that nobody waits for any more is under way as long as its write is queued.
+    let queued = claim.clone();
     let written = parts.store.write(move |tx| {
+        let _ = &queued;
         let now = tx.now_ms();
         match tx.kept_answer(&asked, &fingerprint, now)? {
             Kept::Answer(answer) => return Ok(Done::Replayed(answer)),

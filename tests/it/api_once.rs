@@ -176,7 +176,11 @@ fn c48a_a_database_that_takes_no_write_is_a_503_that_nobody_remembers() {
     lock.execute_batch("ROLLBACK").unwrap();
     let retried = shop.post("/v1/invoices", "K", &invoice("10"));
     retried.expect(201);
-    assert!(!is_replayed(&retried), "a real new attempt");
+    // One that came to no try in time is still queued, and may be what made the invoice.
+    assert!(
+        !is_replayed(&retried) || code == "timeout",
+        "a real new attempt after {code}"
+    );
     assert_eq!(daemon.count("SELECT count(*) FROM invoices"), 1);
 }
 
