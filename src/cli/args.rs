@@ -2,6 +2,7 @@
 
 use super::address_args::Addresses;
 use super::callback_args::{Callbacks, Endpoints};
+use super::inbox_args::InboxCommand;
 use super::invoice_args::Invoices;
 use super::key_args::{Keys, Merchants};
 use super::unattributed_args::Unattributed;
@@ -139,6 +140,10 @@ Examples:
     /// Addresses to hand out: the pools that they come from (docs/addresses.md)
     #[command(subcommand)]
     Addresses(Addresses),
+
+    /// Events that other services sent (docs/inbox.md)
+    #[command(subcommand)]
+    Inbox(InboxCommand),
 
     /// Invoices: what merchants asked for, and what became of it
     #[command(subcommand)]

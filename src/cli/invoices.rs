@@ -71,13 +71,14 @@ struct PaymentJson {
     mark: Option<&'static str>,
 }
 
+/// One event about a subject.
 #[derive(Serialize)]
-struct EventJson {
-    id: String,
-    seq: i64,
-    sequence: i64,
-    r#type: String,
-    at: String,
+pub(super) struct EventJson {
+    pub(super) id: String,
+    pub(super) seq: i64,
+    pub(super) sequence: i64,
+    pub(super) r#type: String,
+    pub(super) at: String,
 }
 
 fn json(chains: &Chains, row: Invoice) -> InvoiceJson {
@@ -133,7 +134,7 @@ fn payment_json(chains: &Chains, payment: InvoicePayment) -> PaymentJson {
     }
 }
 
-fn event_json(event: EventRow) -> EventJson {
+pub(super) fn event_json(event: EventRow) -> EventJson {
     EventJson {
         id: event.id,
         seq: event.seq,

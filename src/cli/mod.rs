@@ -11,6 +11,8 @@ mod deposits;
 mod endpoints;
 mod ids;
 mod import;
+mod inbox;
+mod inbox_args;
 mod invoice_args;
 mod invoices;
 mod jobs;
@@ -42,6 +44,7 @@ use args::{Chain, ChainArg, Cli, Command, Deposits, Listing, Page, Watch};
 use callback_args::{CallbackFilter, CallbackRetry, Callbacks, Endpoints};
 use clap::{CommandFactory as _, Parser as _};
 use import::Import;
+use inbox_args::InboxCommand;
 use invoice_args::Invoices;
 use key_args::{Keys, Merchants};
 use open::Chains;
@@ -128,6 +131,9 @@ fn run(cli: &Cli) -> anyhow::Result<Outcome> {
         Command::Unattributed(command) => unattributed(out, &load(cli)?, command),
         Command::Addresses(Addresses::Status) => addresses::status(out, &load(cli)?),
         Command::Addresses(Addresses::Repin(args)) => addresses::repin(out, &load(cli)?, args),
+        Command::Inbox(InboxCommand::List(args)) => inbox::list(out, &load(cli)?, args),
+        Command::Inbox(InboxCommand::Show { id }) => inbox::show(out, &load(cli)?, id),
+        Command::Inbox(InboxCommand::Retry { id, repair }) => inbox::retry(out, &load(cli)?, id, repair),
         Command::Invoices(command) => invoices(out, &load(cli)?, command),
         Command::Jobs => jobs::jobs(out, &load(cli)?),
         Command::Run => {
@@ -166,6 +172,7 @@ fn refuse_json(cli: &Cli) -> Result<(), Problem> {
         | Command::Callbacks(_)
         | Command::Unattributed(_)
         | Command::Addresses(_)
+        | Command::Inbox(_)
         | Command::Invoices(_)
         | Command::Jobs
         | Command::Rescan(_)

@@ -2,8 +2,6 @@
 //! ever; what an event does is done in the transaction that marks it done, so that nothing is done twice and
 //! nothing that failed is marked.
 
-use super::chains::one;
-use super::codec::uint;
 use super::events::{Heading, Receivers};
 use super::external::ExternalPayment;
 use super::{ReadTx, StoreError, WriteTx};
@@ -152,16 +150,6 @@ impl ReadTx<'_> {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// Events of the inbox that wait for an operator.
-    pub fn parked_inbox(&self) -> Result<u64, StoreError> {
-        let count = one::<i64>(
-            self.conn(),
-            "SELECT count(*) FROM inbox WHERE state = 'parked'",
-            [],
-        )?;
-        uint(count.unwrap_or_default())
-    }
-
     fn held_inbox(&self, id: &str) -> Result<Held, StoreError> {
         let mut statement = self.conn().prepare_cached(
             "SELECT id, in_id, source, event_id, body, state, attempts, received_at FROM inbox \
@@ -179,8 +167,11 @@ impl ReadTx<'_> {
                 received_at: row.get(7)?,
             })
         });
-        held.optional()?
-            .ok_or_else(|| StoreError::Refused(format!("no event {id} in the inbox")))
+        held.optional()?.ok_or_else(|| {
+            StoreError::Refused(format!(
+                "no event {id} in the inbox: `creditd inbox list` shows ids"
+            ))
+        })
     }
 }
 

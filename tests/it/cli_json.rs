@@ -6,6 +6,7 @@ use creditd::rules::chain_state::ChainState;
 use serde_json::Value;
 
 use crate::cli_addresses::pinned;
+use crate::cli_inbox::with_inbox;
 use crate::cli_unattributed::with_unattributed;
 use crate::common::daemon::Daemon;
 use crate::sample::{D1, Sample, txid};
@@ -145,6 +146,7 @@ fn every_key_is_documented() {
     invoice_keys_are_documented(&mut commands);
     api_keys_are_documented(&sample.files, &mut commands);
     pool_keys_are_documented(&mut commands);
+    inbox_keys_are_documented(&mut commands);
     for command in WITHOUT {
         assert!(commands.remove(command), "{command}");
         assert!(DOCUMENT.contains(&format!("`{command}`")), "{command}");
@@ -153,6 +155,18 @@ fn every_key_is_documented() {
         commands.is_empty(),
         "these answer in JSON and were not asked: {commands:?}"
     );
+}
+
+fn inbox_keys_are_documented(commands: &mut BTreeSet<String>) {
+    let (sample, id) = with_inbox();
+    for (command, args) in [
+        ("inbox list", vec![]),
+        ("inbox show", vec![&*id]),
+        ("inbox retry", vec![&*id, "--reason", "x"]),
+    ] {
+        assert_documented(&sample.files, command, &args);
+        commands.remove(command);
+    }
 }
 
 fn pool_keys_are_documented(commands: &mut BTreeSet<String>) {

@@ -63,7 +63,9 @@ fn a_crash_at_any_await_loses_and_doubles_nothing() {
             false => whole += 1,
         }
         if whole == 8 {
-            assert!(interrupted >= 8, "it was hardly ever interrupted: {interrupted}");
+            // Four events are taken in and one batch is settled, each by a commit that is synced to the
+            // disk; whether a read gives way too is up to the reader's thread.
+            assert!(interrupted >= 5, "it was hardly ever interrupted: {interrupted}");
             return;
         }
     }

@@ -50,6 +50,7 @@ mod cli_errors;
 mod cli_evm;
 mod cli_find;
 mod cli_help;
+mod cli_inbox;
 mod cli_invoices;
 mod cli_json;
 mod cli_reports;

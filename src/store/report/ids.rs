@@ -15,9 +15,12 @@ const UNATTRIBUTED: &str =
     "SELECT un_id FROM unattributed WHERE un_id >= ?1 AND un_id < ?2 ORDER BY 1 LIMIT ?3";
 const INVOICES: &str = "SELECT inv_id FROM invoices WHERE inv_id >= ?1 AND inv_id < ?2 ORDER BY 1 LIMIT ?3";
 
+const INBOX: &str = "SELECT in_id FROM inbox WHERE in_id >= ?1 AND in_id < ?2 ORDER BY 1 LIMIT ?3";
+
 impl ReadTx<'_> {
     /// The first ids of deposits (`dep_`), credits (`cr_`), events (`evt_`), endpoints (`ep_`), API keys
-    /// (`key_`), unattributed amounts (`un_`) or invoices (`inv_`) that begin so.
+    /// (`key_`), unattributed amounts (`un_`), invoices (`inv_`) or events of the inbox (`in_`) that begin
+    /// so.
     ///
     /// # Errors
     /// Those of the database.
@@ -30,6 +33,7 @@ impl ReadTx<'_> {
             Some(("un", _)) => UNATTRIBUTED,
             Some(("inv", _)) => INVOICES,
             Some(("key", _)) => KEYS,
+            Some(("in", _)) => INBOX,
             Some(_) | None => return Ok(Vec::new()),
         };
         let mut statement = self.conn().prepare_cached(sql)?;
@@ -56,7 +60,16 @@ mod tests {
     fn no_id_is_looked_for_by_reading_all() {
         let conn = rusqlite::Connection::open_in_memory().unwrap();
         conn.execute_batch(include_str!("../../../schema.sql")).unwrap();
-        for sql in [DEPOSITS, CREDITS, EVENTS, ENDPOINTS, KEYS, UNATTRIBUTED, INVOICES] {
+        for sql in [
+            DEPOSITS,
+            CREDITS,
+            EVENTS,
+            ENDPOINTS,
+            KEYS,
+            UNATTRIBUTED,
+            INVOICES,
+            INBOX,
+        ] {
             let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
             let steps = statement.query_map(("dep_1", "dep_1~", 1), |row| row.get::<_, String>(3));
             let steps: Vec<String> = steps.unwrap().map(Result::unwrap).collect();
