@@ -381,7 +381,7 @@ pub(super) async fn cancel(
             if tx.invoice(&id)?.is_none_or(|invoice| invoice.merchant != slug) {
                 return Err(none().into());
             }
-            match tx.cancel_invoice(&id, "merchant")? {
+            match tx.cancel_invoice(&id, "merchant", "taken back")? {
                 CancelOutcome::Cancelled(invoice) => Answer::new(StatusCode::OK, &json(invoice)),
                 CancelOutcome::Settled(_) => {
                     let detail = "this invoice is paid: nothing was changed";

@@ -392,9 +392,7 @@ pub(super) fn cancel(out: &mut Out, config: &Config, typed: &str, args: &Repair)
     repair::act(out, "invoice-cancel", args, text, Vec::new(), || {
         let mut database = open::writer(config)?;
         let reason = &args.reason;
-        let outcome = database.write(open::now_ms(), |tx| {
-            tx.cancel_invoice_because(&id, "operator", reason)
-        })?;
+        let outcome = database.write(open::now_ms(), |tx| tx.cancel_invoice(&id, "operator", reason))?;
         match outcome {
             CancelOutcome::Cancelled(_) => Ok(true),
             CancelOutcome::Settled(_) => Err(settled(&id)),

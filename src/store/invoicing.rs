@@ -215,15 +215,7 @@ impl WriteTx<'_> {
     ///
     /// # Errors
     /// `Refused` when there is none.
-    pub fn cancel_invoice(&mut self, id: &str, actor: &'static str) -> Result<CancelOutcome, StoreError> {
-        self.cancel_invoice_because(id, actor, "taken back")
-    }
-
-    /// The same, with a reason for the audit.
-    ///
-    /// # Errors
-    /// The same.
-    pub fn cancel_invoice_because(
+    pub fn cancel_invoice(
         &mut self,
         id: &str,
         actor: &'static str,

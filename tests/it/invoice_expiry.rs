@@ -359,7 +359,7 @@ fn an_answer_is_kept_as_long_as_its_invoice_is_open() {
         );
         let cancel = id.clone();
         rig.store()
-            .write(move |tx| tx.cancel_invoice(&cancel, "merchant"))
+            .write(move |tx| tx.cancel_invoice(&cancel, "merchant", "taken back"))
             .await
             .unwrap();
         assert_eq!(rig.store().write(look).await.unwrap(), Kept::Nothing);

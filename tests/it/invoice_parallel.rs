@@ -74,7 +74,11 @@ async fn fifty_at_once_make_one_invoice_of_an_address() {
     let id = made[0].id.clone();
     let cancels = (0..CLIENTS).map(|_| {
         let (store, id) = (store.clone(), id.clone());
-        tokio::spawn(async move { store.write(move |tx| tx.cancel_invoice(&id, "merchant")).await })
+        tokio::spawn(async move {
+            store
+                .write(move |tx| tx.cancel_invoice(&id, "merchant", "taken back"))
+                .await
+        })
     });
     let mut outcomes = Vec::new();
     for cancel in cancels.collect::<Vec<_>>() {

@@ -51,7 +51,7 @@ async fn cancel(player: &mut Player, dice: &mut Dice) {
     let id = ids[dice.roll(ids.len())].clone();
     player
         .rig
-        .write(move |tx| tx.cancel_invoice(&id, "merchant").map(drop))
+        .write(move |tx| tx.cancel_invoice(&id, "merchant", "taken back").map(drop))
         .await;
     player.rig.check();
 }

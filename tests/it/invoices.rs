@@ -173,7 +173,8 @@ fn c35_an_address_has_one_invoice_for_ever() {
         let second = try_invoice(&rig, 1, 5, |_| {}).await.map_err(again);
         assert!(second.unwrap_err().contains(&first));
         let cancel = first.clone();
-        rig.write(move |tx| tx.cancel_invoice(&cancel, "operator")).await;
+        rig.write(move |tx| tx.cancel_invoice(&cancel, "operator", "taken back"))
+            .await;
         let third = try_invoice(&rig, 1, 5, |_| {}).await.map_err(again);
         assert!(third.unwrap_err().contains(&first), "nor after it was cancelled");
         rig.mine(&[&rig.pay(&rig.script(1), 10)]);
@@ -269,10 +270,14 @@ fn what_comes_after_a_cancellation_is_credited_and_not_for_the_invoice() {
         rig.send(&rig.pay(&to, 5));
         rig.settle().await;
         let cancel = id.clone();
-        let cancelled = rig.write(move |tx| tx.cancel_invoice(&cancel, "merchant")).await;
+        let cancelled = rig
+            .write(move |tx| tx.cancel_invoice(&cancel, "merchant", "taken back"))
+            .await;
         assert!(matches!(&cancelled, CancelOutcome::Cancelled(_)));
         let cancel = id.clone();
-        let again = rig.write(move |tx| tx.cancel_invoice(&cancel, "merchant")).await;
+        let again = rig
+            .write(move |tx| tx.cancel_invoice(&cancel, "merchant", "taken back"))
+            .await;
         assert_eq!(again, cancelled, "again, it changes nothing");
         rig.rounds(3).await;
         let waiting = rig.chain.world().node().mempool.clone();
@@ -299,7 +304,9 @@ fn a_settled_invoice_is_not_taken_back() {
         rig.extend(2);
         rig.settle().await;
         let cancel = id.clone();
-        let outcome = rig.write(move |tx| tx.cancel_invoice(&cancel, "merchant")).await;
+        let outcome = rig
+            .write(move |tx| tx.cancel_invoice(&cancel, "merchant", "taken back"))
+            .await;
         assert!(matches!(outcome, CancelOutcome::Settled(invoice) if invoice.id == id));
         assert_eq!(told(&rig, &id), "paid in_time settled 20 0 0");
     });
