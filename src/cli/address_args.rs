@@ -28,7 +28,7 @@ Example:
 /// Which name.
 #[derive(Debug, Args)]
 pub struct Repin {
-    /// The name in [[addresses]]
+    /// The name that the config has for them
     pub name: String,
     /// Reason and `--apply`.
     #[command(flatten)]
