@@ -6,6 +6,8 @@ use std::net::{Ipv4Addr, TcpStream};
 use crate::common::http;
 use crate::common::node::RegtestNode;
 
+const OK: &str = "HTTP/1.1 200";
+
 pub struct Wire {
     stream: BufReader<TcpStream>,
     authorization: String,
@@ -33,25 +35,30 @@ impl Wire {
     /// The body of a reply with status 200.
     pub fn get(&mut self, path: &str) -> &[u8] {
         let question = format!("GET {path} HTTP/1.1\r\nHost: node\r\n\r\n");
-        self.ask(question.as_bytes())
+        self.ask(question.as_bytes(), OK)
     }
 
     /// The same of a JSON-RPC question.
     pub fn post(&mut self, json: &str) -> &[u8] {
+        self.send("/", "", json, OK)
+    }
+
+    /// The body of a reply to JSON that is sent with these headers, which must begin with this status line.
+    pub fn send(&mut self, path: &str, headers: &str, json: &str, status: &str) -> &[u8] {
         let question = format!(
-            "POST / HTTP/1.1\r\nHost: node\r\n{}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n\
-             {json}",
+            "POST {path} HTTP/1.1\r\nHost: node\r\n{}{headers}Content-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{json}",
             self.authorization,
             json.len()
         );
-        self.ask(question.as_bytes())
+        self.ask(question.as_bytes(), status)
     }
 
-    fn ask(&mut self, question: &[u8]) -> &[u8] {
+    fn ask(&mut self, question: &[u8], status: &str) -> &[u8] {
         self.stream.get_mut().write_all(question).unwrap();
         let mut line = String::new();
         self.stream.read_line(&mut line).unwrap();
-        assert!(line.starts_with("HTTP/1.1 200"), "{line}");
+        assert!(line.starts_with(status), "{line}");
         let mut length = None;
         while line.trim() != "" {
             line.clear();
