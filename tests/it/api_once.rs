@@ -1,7 +1,6 @@
 //! The same request acts once: sent again, in parallel, with a kill between, on a database that takes no
 //! write; and what of its answer is kept.
 
-use std::sync::Barrier;
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -19,7 +18,7 @@ fn invoice(amount: &str) -> String {
     json!({"asset": "BTC", "amount": amount}).to_string()
 }
 
-fn is_replayed(reply: &Reply) -> bool {
+pub(super) fn is_replayed(reply: &Reply) -> bool {
     reply.header("idempotent-replayed") == Some("true")
 }
 
@@ -41,7 +40,7 @@ fn started(node: &FakeNode) -> (Daemon, Client) {
 }
 
 /// Holds the write lock while it lives.
-fn locked(daemon: &Daemon) -> Connection {
+pub(super) fn locked(daemon: &Daemon) -> Connection {
     let connection = Connection::open(daemon.database()).unwrap();
     connection.busy_timeout(Duration::from_secs(20)).unwrap();
     connection.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -260,91 +259,6 @@ fn c48d_a_422_is_kept_and_what_may_be_another_next_time_is_not() {
     assert_eq!(daemon.count("SELECT count(*) FROM idempotency"), 1);
     fill_pool(&daemon, 5);
     shop.post("/v1/invoices", "K", &invoice("1")).expect(201);
-}
-
-/// Every POST that there is, with a body that works.
-fn all_posts(shop: &Client) -> Vec<(String, String)> {
-    let made = shop.post("/v1/invoices", "made", &invoice("5")).expect(201);
-    let id = made["id"].as_str().unwrap();
-    let url = r#"{"url":"http://127.0.0.1:9/hook"}"#;
-    let endpoint = shop.post("/v1/endpoints", "made", url).expect(201);
-    let endpoint = endpoint["endpoint"]["id"].as_str().unwrap();
-    let events = shop.get("/v1/events").expect(200);
-    let event = events["events"][0]["id"].as_str().unwrap();
-    let path = |what: &str, body: &str| (format!("/v1/{what}"), body.to_owned());
-    vec![
-        path("invoices", &invoice("10")),
-        path(&format!("invoices/{id}/cancel"), ""),
-        path("addresses", r#"{"chain":"btc","reference":"customer-7"}"#),
-        path(
-            "endpoints",
-            r#"{"url":"http://127.0.0.1:9/other","types":["invoice.*"]}"#,
-        ),
-        path(&format!("endpoints/{endpoint}/pause"), r#"{"reason":"moving"}"#),
-        path(&format!("endpoints/{endpoint}/resume"), ""),
-        path(
-            &format!("endpoints/{endpoint}/rotate-secret"),
-            r#"{"overlap_hours":1}"#,
-        ),
-        path(&format!("endpoints/{endpoint}/test"), ""),
-        path(&format!("events/{event}/replay"), "{}"),
-    ]
-}
-
-/// What a repeat must not change: how much of everything there is.
-fn counts(daemon: &Daemon) -> Vec<i64> {
-    let tables = [
-        "invoices",
-        "addresses",
-        "endpoints",
-        "endpoint_secrets",
-        "events",
-        "idempotency",
-    ];
-    let mut counts: Vec<i64> = tables
-        .iter()
-        .map(|table| daemon.count(&format!("SELECT count(*) FROM {table}")))
-        .collect();
-    counts.push(daemon.count("SELECT count(*) FROM audit WHERE action <> 'state'"));
-    counts
-}
-
-#[test]
-fn every_post_acts_once_three_times_over_and_from_fifty_clients_at_once() {
-    let node = FakeNode::regtest(1);
-    let (daemon, shop) = started(&node);
-    for (path, body) in all_posts(&shop) {
-        let first = shop.post(&path, "once", &body);
-        assert!((200..300).contains(&first.status), "{path}: {first:?}");
-        let after_first = counts(&daemon);
-        for _ in 0..2 {
-            let again = shop.post(&path, "once", &body);
-            assert!(is_replayed(&again), "{path}");
-            assert_eq!((again.status, &again.body), (first.status, &first.body), "{path}");
-        }
-        assert_eq!(counts(&daemon), after_first, "{path}");
-    }
-    for (path, body) in all_posts(&shop) {
-        // The invoice is cancelled by now, and the URL is known: as good as any other effect.
-        let barrier = Barrier::new(50);
-        let replies: Vec<Reply> = std::thread::scope(|scope| {
-            let client = || {
-                barrier.wait();
-                shop.post(&path, "fifty", &body)
-            };
-            let clients: Vec<_> = (0..50).map(|_| scope.spawn(client)).collect();
-            clients.into_iter().map(|client| client.join().unwrap()).collect()
-        });
-        let fresh = replies.iter().filter(|reply| !is_replayed(reply)).count();
-        assert_eq!(fresh, 1, "{path}: one of them acted");
-        for reply in &replies {
-            assert!((200..300).contains(&reply.status), "{path}: {reply:?}");
-            assert_eq!(reply.body, replies[0].body, "{path}");
-        }
-    }
-    let effects = "SELECT count(*) FROM idempotency WHERE key = 'fifty'";
-    assert_eq!(daemon.count(effects), 9);
-    assert_eq!(daemon.count("SELECT count(*) FROM invoices"), 3);
 }
 
 /// Killed at moments that move through the request, and asked again.

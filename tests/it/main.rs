@@ -19,6 +19,7 @@ mod api_limits;
 mod api_once;
 mod api_owners;
 mod api_page;
+mod api_repeats;
 mod await_sweep;
 mod bad_nodes;
 mod balancers;
