@@ -7,11 +7,13 @@ mod evm;
 mod evm_key;
 mod extended;
 mod private;
+mod uri;
 
 pub use derive::{Derivation, SourceError};
 pub use evm::EvmAddress;
 pub use extended::ScriptKind;
 pub use private::holds_private_key;
+pub use uri::{Payable, payment_uri};
 
 use crate::rules::{BlockHash, ChainId, Script};
 use bitcoincore_rpc::bitcoin::base58;

@@ -35,10 +35,10 @@ pub enum Verdict {
 /// One line of the check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// What was looked at: `database`, `daemon`, `callbacks`, `ops`, `api`, `inbox`, `backup`, `config`,
-    /// `node`, `network`, `rest`, `sync`, `start`, `pruning`, `clock`; of EVM chains also `tags`, `blocks`,
-    /// `logs`, `receipts`, `traces`, `eip7708`, `pending`, `token`, `balance`, `coin`, `limit`, `quorum`,
-    /// `inner`.
+    /// What was looked at: `database`, `daemon`, `callbacks`, `ops`, `api`, `pages`, `inbox`, `backup`,
+    /// `config`, `node`, `network`, `rest`, `sync`, `start`, `pruning`, `clock`; of EVM chains also `tags`,
+    /// `blocks`, `logs`, `receipts`, `traces`, `eip7708`, `pending`, `token`, `balance`, `coin`, `limit`,
+    /// `quorum`, `inner`.
     pub name: &'static str,
     /// The endpoint's name, where the line is about one of several.
     pub endpoint: Option<String>,
@@ -73,6 +73,10 @@ pub fn check(config: &Config) -> std::io::Result<Vec<Line>> {
         running::listen_line("ops", "health and metrics are off", config.ops.listen, &running),
         running::listen_line("api", "the API is off", config.api.listen, &running),
     ];
+    lines.extend(config.api.public_url.as_ref().map(|public| {
+        let found = format!("payers are sent to {public}/i/TOKEN");
+        line("pages", Verdict::Good, found, "")
+    }));
     lines.extend(config.inbox.iter().map(inbox_line));
     lines.extend(config.backup.as_ref().map(backup_line));
     for chain in &config.bitcoin {

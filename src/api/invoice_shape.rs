@@ -2,6 +2,7 @@
 
 use super::names::Names;
 use crate::clock::rfc3339;
+use crate::config::ApiConfig;
 use crate::rules::Amount;
 use crate::rules::invoice::Mark;
 use crate::rules::state::State as DepositState;
@@ -49,8 +50,12 @@ pub(super) struct InvoiceJson {
     pub(super) reference: String,
     #[schema(value_type = Object)]
     pub(super) metadata: Value,
-    /// What its payment page is found by.
+    /// What its payment page is found by: `/i/` and this.
     pub(super) token: String,
+    /// The payment page, where `[api] public_url` is set: send the payer there.
+    pub(super) payment_url: Option<String>,
+    /// What wallets open, for what is still missing; null where nothing is asked for any more.
+    pub(super) payment_uri: Option<String>,
     pub(super) created_at: String,
     pub(super) expires_at: String,
     pub(super) expired_at: Option<String>,
@@ -93,7 +98,7 @@ pub(super) struct CallbackJson {
     pub(super) warning: Option<String>,
 }
 
-pub(super) fn json(row: Invoice) -> InvoiceJson {
+pub(super) fn json(config: &ApiConfig, row: Invoice) -> InvoiceJson {
     let units = |amount: Amount| amount.to_units_string(row.decimals);
     let (required, overpaid) = (row.terms.required(), row.overpaid());
     InvoiceJson {
@@ -118,6 +123,8 @@ pub(super) fn json(row: Invoice) -> InvoiceJson {
         expires_at: rfc3339(row.terms.expires_at),
         expired_at: row.expired_at.map(rfc3339),
         cancelled_at: row.terms.cancelled_at.map(rfc3339),
+        payment_url: config.payment_url(&row.token),
+        payment_uri: row.payment_uri(),
         id: row.id,
         merchant: row.merchant,
         address: row.address,

@@ -120,6 +120,7 @@ pub(super) async fn create(State(api): State<Api>, caller: Caller, sent: Sent) -
     let merchant = caller.merchant(Scope::InvoiceWrite)?;
     let slug = merchant.slug.clone();
     let internal = api.0.config.internal_rule(&slug).word();
+    let config = api.0.config.api.clone();
     let prepare = async {
         let new: NewInvoiceJson = sent.read()?;
         let names = api.0.store.read(Names::read).await?;
@@ -161,7 +162,7 @@ pub(super) async fn create(State(api): State<Api>, caller: Caller, sent: Sent) -
             });
             let answer = InvoiceJson {
                 callback,
-                ..json(invoice)
+                ..json(&config, invoice)
             };
             Ok(Answer::new(StatusCode::CREATED, &answer)?.kept_until(expires_at))
         }))
@@ -317,7 +318,10 @@ pub(super) async fn list(
     let rows = rows.await??;
     let next = next_position(&rows, page);
     Ok(Json(Invoices {
-        invoices: rows.into_iter().map(|listed| json(listed.row)).collect(),
+        invoices: rows
+            .into_iter()
+            .map(|listed| json(&api.0.config.api, listed.row))
+            .collect(),
         next,
     }))
 }
@@ -355,7 +359,7 @@ pub(super) async fn show(
     let payments = payments.into_iter().map(|row| payment(&names, row));
     Ok(Json(InvoiceJson {
         payments: Some(payments.collect()),
-        ..json(invoice)
+        ..json(&api.0.config.api, invoice)
     }))
 }
 
@@ -375,6 +379,7 @@ pub(super) async fn cancel(
 ) -> Result<Response, Problem> {
     let merchant = caller.merchant(Scope::InvoiceWrite)?;
     let slug = merchant.slug.clone();
+    let config = api.0.config.api.clone();
     let prepare = async {
         let _: super::callbacks::Nothing = sent.read()?;
         Ok(effect(move |tx| {
@@ -382,7 +387,7 @@ pub(super) async fn cancel(
                 return Err(none().into());
             }
             match tx.cancel_invoice(&id, "merchant", "taken back")? {
-                CancelOutcome::Cancelled(invoice) => Answer::new(StatusCode::OK, &json(invoice)),
+                CancelOutcome::Cancelled(invoice) => Answer::new(StatusCode::OK, &json(&config, invoice)),
                 CancelOutcome::Settled(_) => {
                     let detail = "this invoice is paid: nothing was changed";
                     Err(Problem::conflict("invoice_settled", detail).into())

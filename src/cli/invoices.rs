@@ -46,6 +46,8 @@ struct InvoiceJson {
     expires_at: String,
     expired_at: Option<String>,
     cancelled_at: Option<String>,
+    payment_url: Option<String>,
+    payment_uri: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -81,7 +83,7 @@ pub(super) struct EventJson {
     pub(super) at: String,
 }
 
-fn json(chains: &Chains, row: Invoice) -> InvoiceJson {
+fn json(config: &Config, chains: &Chains, row: Invoice) -> InvoiceJson {
     let units = |amount: Amount| amount.to_units_string(row.decimals);
     let (required, overpaid) = (row.terms.required(), row.overpaid());
     InvoiceJson {
@@ -109,6 +111,8 @@ fn json(chains: &Chains, row: Invoice) -> InvoiceJson {
         expires_at: rfc3339(row.terms.expires_at),
         expired_at: row.expired_at.map(rfc3339),
         cancelled_at: row.terms.cancelled_at.map(rfc3339),
+        payment_url: config.api.payment_url(&row.token),
+        payment_uri: row.payment_uri(),
         id: row.id,
         merchant: row.merchant,
         reference: row.reference,
@@ -175,8 +179,10 @@ pub(super) fn list(out: &mut Out, config: &Config, args: &InvoiceList) -> anyhow
         is_strayed: args.strayed,
     };
     let read = |page| database.read(|tx| tx.list_invoices(&filter, page));
-    let shown =
-        |rows: Vec<Listed<Invoice>>| rows.into_iter().map(|listed| json(&chains, listed.row)).collect();
+    let shown = |rows: Vec<Listed<Invoice>>| {
+        let rows = rows.into_iter();
+        rows.map(|listed| json(config, &chains, listed.row)).collect()
+    };
     let shapes = Shapes {
         name: "invoices",
         empty: "no invoices",
@@ -299,7 +305,7 @@ pub(super) fn show(out: &mut Out, config: &Config, typed: &str) -> anyhow::Resul
     })?;
     let (chains, invoice, payments, events) = found.ok_or_else(|| missing(typed))?;
     let whole = WholeJson {
-        invoice: json(&chains, invoice),
+        invoice: json(config, &chains, invoice),
         payments: payments
             .into_iter()
             .map(|payment| payment_json(&chains, payment))
@@ -346,6 +352,12 @@ fn print(out: &mut Out, whole: &WholeJson) -> anyhow::Result<()> {
     }
     if let Some(at) = &invoice.cancelled_at {
         out.field("cancelled", at)?;
+    }
+    if let Some(uri) = &invoice.payment_uri {
+        out.field("pay by", uri)?;
+    }
+    if let Some(url) = &invoice.payment_url {
+        out.field("page", url)?;
     }
     out.line("  payments")?;
     if whole.payments.is_empty() {

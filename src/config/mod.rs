@@ -131,6 +131,17 @@ pub struct ApiConfig {
     pub rate_per_sec: u32,
     /// How long the answer to an idempotency key is kept.
     pub idempotency_keep: Duration,
+    /// Where payers reach it, without a slash at the end; `None` = nobody has said.
+    pub public_url: Option<String>,
+}
+
+impl ApiConfig {
+    /// Where a payer finds the page of an invoice with this token.
+    pub fn payment_url(&self, token: &str) -> Option<String> {
+        self.public_url
+            .as_ref()
+            .map(|public| format!("{public}/i/{token}"))
+    }
 }
 
 /// The files of a certificate.

@@ -121,6 +121,11 @@ impl ChainId {
         self.0.starts_with("eip155:")
     }
 
+    /// The chain id of an EVM chain, in decimal.
+    pub fn evm_id(&self) -> Option<&str> {
+        self.caip2().strip_prefix("eip155:")
+    }
+
     /// A hash as people of this chain write it: those of EVM chains have `0x` in front, those of Bitcoin have
     /// nothing.
     pub fn print(&self, hash: impl std::fmt::Display) -> String {

@@ -7,7 +7,7 @@ use super::chains::{ChainKey, one};
 use super::codec::{asset, int, uint};
 use super::deposits::Deposit;
 use super::{ReadTx, StoreError};
-use crate::address;
+use crate::address::{self, Payable, payment_uri};
 use crate::rules::invoice::{
     AmountState, Life, Mark, Payment, Status, Terms, TimeFlag, Tolerance, mark, paid_at,
 };
@@ -114,10 +114,29 @@ impl Invoice {
         more.unwrap_or(Amount::ZERO)
     }
 
-    /// What is still to come before all that was asked for is credited or waits to be.
-    pub fn remaining(&self) -> Amount {
+    /// What the payer is still asked for: all that was asked for, less what is credited or waits to be;
+    /// nothing once that will do, or it is over.
+    pub fn asked_for(&self) -> Amount {
         let come = self.status.paid.saturating_add(self.status.pending);
-        self.terms.amount.checked_sub(come).unwrap_or(Amount::ZERO)
+        match self.status.life {
+            Life::Open if come < self.terms.required() => {
+                self.terms.amount.checked_sub(come).unwrap_or(Amount::ZERO)
+            }
+            Life::Open | Life::Settled | Life::Expired | Life::Cancelled => Amount::ZERO,
+        }
+    }
+
+    /// The URI that asks for it; `None` where nothing is asked for.
+    pub fn payment_uri(&self) -> Option<String> {
+        let amount = self.asked_for();
+        let payable = Payable {
+            chain: &self.chain_id,
+            address: self.address.as_deref()?,
+            asset: self.kind,
+            amount,
+            message: &self.reference,
+        };
+        payment_uri(&payable).filter(|_| !amount.is_zero())
     }
 }
 

@@ -117,6 +117,17 @@ fn a_public_address_needs_tls_or_a_proxy_that_speaks_it() {
         ("listen = \"0.0.0.0:9334\"\ntls_cert_file = \"a.pem\"", false),
         ("tls_key_file = \"b.pem\"", false),
         ("idempotency_days = 0", false),
+        ("public_url = \"https://pay.example\"", true),
+        ("public_url = \"https://pay.example:8443/creditd/\"", true),
+        ("public_url = \"http://127.0.0.1:9334\"", true),
+        ("public_url = \"http://pay.example\"", false),
+        ("public_url = \"pay.example\"", false),
+        ("public_url = \"https://me@pay.example\"", false),
+        ("public_url = \"https://pay.example/?a=b\"", false),
+        ("public_url = \"https://pay.example/#a\"", false),
+        ("public_url = \"javascript:alert(1)\"", false),
+        ("public_url = \"\"", false),
+        ("listen = \"off\"\npublic_url = \"https://pay.example\"", false),
     ] {
         let setup = Setup {
             api: lines.to_owned(),

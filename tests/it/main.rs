@@ -101,6 +101,7 @@ mod operations;
 mod operations_page;
 mod operator;
 mod ops;
+mod payment_uris;
 mod planted;
 mod player;
 mod pool;

@@ -6,7 +6,7 @@ use super::super::{
     ApiConfig, ApiTls, BackupConfig, CallbacksConfig, LogConfig, LogFormat, OpsConfig, SecretFile,
 };
 use super::text;
-use crate::egress::{Policy as EgressPolicy, Range};
+use crate::egress::{Policy as EgressPolicy, Range, Url};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
@@ -140,6 +140,7 @@ pub(super) fn api(section: Option<&Section<'_>>, folder: &Path) -> ApiConfig {
         None => (usual, None),
         Some(section) => api_listen(section, folder, usual),
     };
+    let public_url = section.and_then(|section| api_public_url(section, listen));
     if let Some(section) = section {
         section.close();
     }
@@ -149,7 +150,34 @@ pub(super) fn api(section: Option<&Section<'_>>, folder: &Path) -> ApiConfig {
         connections_max: usize::try_from(connections).unwrap_or(usize::MAX),
         rate_per_sec: u32::try_from(rate).unwrap_or(u32::MAX),
         idempotency_keep: Duration::from_secs(days * 86_400),
+        public_url,
     }
+}
+
+/// Payers are sent there: in the clear anybody on the way could put another address into the page.
+fn api_public_url(section: &Section<'_>, listen: Option<SocketAddr>) -> Option<String> {
+    let allowed =
+        "https://HOST, with a port or a path if need be and nothing after it; http only to this machine";
+    let url = section.optional("public_url", allowed, |value| public_url(text(value)?));
+    if section.has("public_url") && listen.is_none() {
+        section.fault(
+            "public_url",
+            "found while listen is off: payment pages are served by it",
+        );
+    }
+    url
+}
+
+fn public_url(text: &str) -> Option<String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/[]".contains(&byte);
+    let url = Url::parse(text).ok().filter(|_| text.bytes().all(plain))?;
+    let is_own = ["localhost", "127.0.0.1", "[::1]"].contains(&url.host_str()?);
+    let is_good = match url.scheme() {
+        "https" => true,
+        "http" => is_own,
+        _ => false,
+    };
+    is_good.then(|| url.as_str().trim_end_matches('/').to_owned())
 }
 
 fn api_listen(
