@@ -14,7 +14,7 @@ use std::time::Duration;
 const ID: &str = "evt_27UH4WbU6Z5A5EzD8u03UvzRbpk";
 
 /// What `tests/run` names, else what it fetched earlier.
-fn fetched(variable: &str, place: &str) -> PathBuf {
+pub fn fetched(variable: &str, place: &str) -> PathBuf {
     let named = std::env::var_os(variable).map(PathBuf::from);
     let found = named.or_else(|| Some(cache_folder()?.join("webhooks").join(place)));
     let found = found.filter(|path| path.exists());

@@ -13,7 +13,7 @@ use crate::common::stub::{Call, Reply, StubNode};
 use crate::common::wait::{PATIENCE, wait_until};
 
 /// A descriptor that the node's own wallet receives on, as it tells it to others.
-fn descriptor(node: &RegtestNode) -> String {
+pub fn descriptor(node: &RegtestNode) -> String {
     let listed = node.call("listdescriptors", &[]);
     let all = listed["descriptors"].as_array().unwrap();
     let of =
