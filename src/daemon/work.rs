@@ -110,7 +110,7 @@ pub(super) fn start(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Database, KeptAnswer, KeyScope, OpenMode};
+    use crate::store::{Database, KeptAnswer, KeyScope, NewInbox, OpenMode};
 
     const AT_MS: i64 = 1_700_000_000_000;
 
@@ -127,6 +127,119 @@ mod tests {
         };
         let kept = store.write(move |tx| tx.keep_answer(&scope, &[1; 32], &answer, keep_until));
         kept.await.unwrap();
+    }
+
+    const WORLD: &str = r#"
+[backup]
+folder = "copies"
+[[bitcoin]]
+alias = "btc"
+network = "regtest"
+instance = "test"
+rpc_url = "http://127.0.0.1:1"
+cookie_file = "cookie"
+[[bitcoin.policy]]
+confirmations = 3
+[[addresses]]
+name = "list"
+chain = "btc"
+list_file = "addresses"
+[[inbox]]
+source = "p1"
+verifier = "stripe"
+secret_files = ["secret"]
+effect = "credit.external"
+merchant = "shop"
+[inbox.credit]
+payment = "/payment"
+amount = "/amount"
+amount_in = "smallest"
+asset = "USD"
+decimals = 2
+"#;
+
+    /// Every job of the daemon: what it has done, and once.
+    const ONCE: [(&str, &str, i64); 5] = [
+        ("address-pool", "SELECT count(*) FROM pool_addresses", 2),
+        ("backup", "SELECT 1", 1),
+        ("inbox", "SELECT count(*) FROM credits", 2),
+        (
+            "inbox_bodies",
+            "SELECT count(*) FROM inbox WHERE body IS NULL AND settled_at < 2",
+            1,
+        ),
+        ("retention", "SELECT count(*) FROM idempotency", 1),
+    ];
+
+    async fn send_in(store: &Store, number: i64) {
+        let new = NewInbox {
+            source: "p1".to_owned(),
+            event_id: format!("evt_{number}"),
+            fingerprint: [1; 32],
+            body: format!(r#"{{"payment":"pay_{number}","amount":500}}"#).into_bytes(),
+        };
+        store.write(move |tx| tx.receive_inbox(&new)).await.unwrap();
+    }
+
+    /// Until `is_so`.
+    async fn until(what: &str, is_so: impl Fn() -> bool) {
+        for _ in 0..3_000 {
+            if is_so() {
+                return;
+            }
+            Clock::real().sleep(Duration::from_millis(10)).await;
+        }
+        panic!("waited in vain: {what}");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn two_workers_run_every_job_three_times_and_each_acts_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        std::fs::create_dir(file("copies")).unwrap();
+        std::fs::write(file("secret"), "sixteen letters and more").unwrap();
+        let addresses = ["bcrt1qw508d6qejxtdg4y5r3zarvary0c5xw7kygt080", "bcrt1pfeesnyr2tx"];
+        std::fs::write(file("addresses"), addresses.join("\n")).unwrap();
+        let config = Config::parse(&file("creditd.toml"), WORLD).unwrap();
+        let (path, clock) = (file("ledger.db"), Clock::real());
+        let (store, _) = Store::open(&path, clock).await.unwrap();
+        for number in [1, 2] {
+            send_in(&store, number).await;
+        }
+        keep(&store, "over".to_owned(), 1).await;
+        keep(&store, "later".to_owned(), i64::MAX).await;
+        let bitcoin = config.bitcoin.iter().map(BitcoinConfig::of);
+        std::fs::write(file("cookie"), "a:b").unwrap();
+        let nodes: Vec<BitcoinConfig> = bitcoin.collect::<Result<_, _>>().unwrap();
+        let mut workers = Vec::new();
+        for _ in 0..2 {
+            let pools = pools(&config, &nodes, (&store, clock)).await.unwrap();
+            let jobs = jobs(&config, pools, (&store, clock));
+            let runner = Jobs::new(store.clone(), clock, jobs);
+            workers.push(tokio::spawn(runner.run(std::future::pending())));
+        }
+        let database = rusqlite::Connection::open(&path).unwrap();
+        database.busy_timeout(Duration::from_secs(30)).unwrap();
+        let count = |sql: &str| database.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+        until("the inbox is done", || count("SELECT count(*) FROM credits") == 2).await;
+        let old = "UPDATE inbox SET settled_at = 1 WHERE event_id = 'evt_1'";
+        database.execute(old, []).unwrap();
+        for _ in 0..3 {
+            let runs = count("SELECT min(runs) FROM jobs");
+            database.execute("UPDATE jobs SET next_at = 0", []).unwrap();
+            until("each has run", || count("SELECT min(runs) FROM jobs") > runs).await;
+        }
+        let known = store.read(|tx| tx.jobs()).await.unwrap();
+        let names: Vec<&str> = known.iter().map(|job| job.name.as_str()).collect();
+        assert_eq!(names, ONCE.map(|(name, ..)| name), "each job has a row here");
+        assert!(known.iter().all(|job| job.error.is_empty()), "{known:?}");
+        for (name, sql, expected) in ONCE {
+            assert_eq!(count(sql), expected, "{name}");
+        }
+        let copies = std::fs::read_dir(file("copies")).unwrap().count();
+        assert_eq!(copies, 1, "one span, one copy");
+        assert_eq!(store.read(|tx| tx.violations(144)).await.unwrap(), []);
+        workers.iter().for_each(|worker| worker.abort());
     }
 
     #[tokio::test(start_paused = true)]

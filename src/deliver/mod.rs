@@ -8,7 +8,7 @@ mod send;
 use crate::clock::{Clock, millis};
 use crate::egress::Dial;
 use crate::pulse::Pulse;
-use crate::store::{Attempt, JobOutcome, Leased, Outcome, Room, Share, Store, StoreError, WriteTx};
+use crate::store::{Attempt, JobOutcome, Leased, Outcome, Room, Share, Store, StoreError, Work, WriteTx};
 use health::{Health, Turn};
 use std::collections::HashMap;
 use std::pin::pin;
@@ -231,7 +231,7 @@ impl<D: Dial> Deliverer<D> {
                 batch.iter().try_for_each(|attempt| tx.settle(attempt))?;
                 let took_ms = batch.iter().map(|attempt| attempt.took_ms).max().unwrap_or(0);
                 let done = JobOutcome::Done(format!("{} attempts", batch.len()));
-                tx.note_work("delivery", None, Some(took_ms), &done)
+                tx.note_work(Work::Delivery, None, Some(took_ms), &done)
             };
             match self.store.write(settle).await {
                 // The answers are known only here: they are kept until they can be written.

@@ -5,7 +5,7 @@
 use super::{Follower, Trouble};
 use crate::chain::{ChainSource, NodeTip};
 use crate::rules::{BlockHash, HeldHeader};
-use crate::store::{ChainLook, JobOutcome};
+use crate::store::{ChainLook, JobOutcome, Work};
 use std::time::Duration;
 
 /// Where nothing is over it is noted so often that it was looked for.
@@ -58,7 +58,7 @@ impl<S: ChainSource> Follower<S> {
         let expiring = self.store.write(move |tx| {
             let expired = tx.settle_expiries(key, &look)?;
             let done = JobOutcome::Done(format!("{expired} invoices expired"));
-            tx.note_work("expiry", Some(key), None, &done)?;
+            tx.note_work(Work::Expiry, Some(key), None, &done)?;
             Ok(expired)
         });
         if expiring.await? > 0 {

@@ -5,7 +5,7 @@ use super::{FollowError, Follower, Trouble};
 use crate::chain::{ChainSource, NodeTip};
 use crate::clock::millis;
 use crate::rules::{HeldHeader, MempoolList};
-use crate::store::{JobOutcome, ListApplied, Listing};
+use crate::store::{JobOutcome, ListApplied, Listing, Work};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ impl<S: ChainSource> Follower<S> {
         let applying = self.store.write(move |tx| {
             let outcome = tx.apply_mempool(key, &applied, listing, &terms)?;
             let done = JobOutcome::Done(format!("{listed} of ours listed"));
-            tx.note_work("eviction", Some(key), Some(took_ms), &done)?;
+            tx.note_work(Work::Eviction, Some(key), Some(took_ms), &done)?;
             Ok(outcome)
         });
         let (outpoints, known) = match applying.await? {

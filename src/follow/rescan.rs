@@ -4,7 +4,7 @@
 use super::{Follower, Trouble};
 use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::rules::HeldHeader;
-use crate::store::{JobOutcome, Rescan, Rescanned, outpoints_of};
+use crate::store::{JobOutcome, Rescan, Rescanned, Work, outpoints_of};
 
 /// A slice ends at this many blocks or this much time, then the tip is looked at again.
 const SLICE_BLOCKS: usize = 64;
@@ -79,7 +79,7 @@ impl<S: ChainSource> Follower<S> {
         let stepping = self.store.write_alone(move |tx| {
             let stepped = tx.rescan_step(key, &rescan, &blocks, ceiling, &terms)?;
             let done = JobOutcome::Done(format!("rescan {}: {} blocks", rescan.id, blocks.len()));
-            tx.note_work("rescan", Some(key), Some(took_ms), &done)?;
+            tx.note_work(Work::Rescan, Some(key), Some(took_ms), &done)?;
             Ok(stepped)
         });
         match stepping.await? {

@@ -6,7 +6,9 @@ use super::{FollowError, Follower, Settings, Trouble};
 use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::clock::{Clock, millis};
 use crate::rules::{Amount, BlockHash, Script};
-use crate::store::{BalanceRead, ChainKey, JobOutcome, Opening, Store, StoreError, SweepSpan, SweepWork};
+use crate::store::{
+    BalanceRead, ChainKey, JobOutcome, Opening, Store, StoreError, SweepSpan, SweepWork, Work,
+};
 use std::future::{Future, pending};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -169,7 +171,7 @@ impl<S: ChainSource> Sweeping<'_, S> {
                 let noted = self.store.write(move |tx| {
                     tx.note_balances(key, &reads)?;
                     let done = JobOutcome::Done(format!("{} balances", reads.len()));
-                    tx.note_work("sweep", Some(key), None, &done)
+                    tx.note_work(Work::Sweep, Some(key), None, &done)
                 });
                 noted.await?;
                 match is_told {

@@ -61,6 +61,9 @@ pub struct BackupPlan {
 /// Before and after the time in a scheduled backup's name.
 const NAME: (&str, &str) = ("creditd-", "Z.db");
 
+/// Between the name of a copy that is being made and the number of its process.
+const PARTIAL: &str = ".partial-";
+
 impl BackupPlan {
     /// The name of the backup of a moment: two runs for the same one make one file, and names are in the
     /// order of time.
@@ -82,17 +85,42 @@ impl BackupPlan {
         time.is_some_and(|time| shape(time) == "0000-00-00T00-00-00")
     }
 
-    /// Removes the oldest backups of the schedule that are too many, and says how many that were.
-    fn thin_out(&self) -> Result<usize, StoreError> {
+    /// Whether it is the rest of a copy of the schedule that a kill of its process cut off: the daemon makes
+    /// one at a time, and each is as large as the database.
+    fn is_cut_off(name: &str) -> bool {
+        let Some((name, process)) = name.split_once(PARTIAL) else {
+            return false;
+        };
+        let process = process.strip_suffix("-journal").unwrap_or(process);
+        let other = |process: u32| process != std::process::id();
+        BackupPlan::is_name(name) && process.parse().is_ok_and(other)
+    }
+
+    fn names(&self) -> Result<Vec<String>, StoreError> {
         let failed = |error| StoreError::file("read the folder", &self.folder, error);
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.folder).map_err(failed)? {
-            let name = entry.map_err(failed)?.file_name();
-            if let Some(name) = name.to_str().filter(|name| BackupPlan::is_name(name)) {
-                names.push(name.to_owned());
-            }
+            names.extend(entry.map_err(failed)?.file_name().into_string());
         }
         names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Removes what is left of copies that were cut off.
+    fn clear_away(&self) -> Result<(), StoreError> {
+        for name in self.names()? {
+            let file = self.folder.join(&name);
+            if BackupPlan::is_cut_off(&name) && file.symlink_metadata().is_ok_and(|found| found.is_file()) {
+                std::fs::remove_file(&file).map_err(|error| StoreError::file("remove", &file, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the oldest backups of the schedule that are too many, and says how many that were.
+    fn thin_out(&self) -> Result<usize, StoreError> {
+        let mut names = self.names()?;
+        names.retain(|name| BackupPlan::is_name(name));
         let old = names.len().saturating_sub(self.keep);
         let mut removed = 0;
         for name in &names[..old] {
@@ -114,6 +142,7 @@ impl Database {
     /// # Errors
     /// As [`Database::backup`].
     pub fn back_up(&self, plan: &BackupPlan) -> Result<String, StoreError> {
+        plan.clear_away()?;
         let target = plan.folder.join(&plan.name);
         let made = match target.is_file() && is_backup(&target) {
             true => format!("{} is there", plan.name),
@@ -142,7 +171,7 @@ impl Database {
     ) -> Result<BackupMade, StoreError> {
         self.refuse_target(target, existing)?;
         // The process id keeps two backups at once apart.
-        let partial = beside(target, &format!(".partial-{}", std::process::id()));
+        let partial = beside(target, &format!("{PARTIAL}{}", std::process::id()));
         let made = self
             .copy_to(&partial, progress)
             .and_then(|bytes| self.refuse_target(target, existing).map(|()| bytes))

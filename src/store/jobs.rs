@@ -28,6 +28,43 @@ pub enum JobOutcome {
     Failed(String),
 }
 
+/// Work that has a lease or a place in line of its own, and leaves only its last run in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Callbacks.
+    Delivery,
+    /// Lists of a mempool.
+    Eviction,
+    /// Invoices whose time is over.
+    Expiry,
+    /// Old blocks, read again.
+    Rescan,
+    /// Balances of watched addresses.
+    Sweep,
+}
+
+impl Work {
+    /// All of it.
+    pub const ALL: [Work; 5] = [
+        Work::Delivery,
+        Work::Eviction,
+        Work::Expiry,
+        Work::Rescan,
+        Work::Sweep,
+    ];
+
+    /// Its name in the table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Work::Delivery => "delivery",
+            Work::Eviction => "eviction",
+            Work::Expiry => "expiry",
+            Work::Rescan => "rescan",
+            Work::Sweep => "sweep",
+        }
+    }
+}
+
 /// A run that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobRun {
@@ -207,13 +244,13 @@ impl WriteTx<'_> {
     /// transaction; `None` where nobody measured how long it took.
     pub fn note_work(
         &mut self,
-        name: &str,
+        work: Work,
         chain: Option<ChainKey>,
         took_ms: Option<i64>,
         outcome: &JobOutcome,
     ) -> Result<(), StoreError> {
         let span = took_ms.map(|took_ms| (self.now_ms().saturating_sub(took_ms), took_ms));
-        self.note_run(name, chain.map_or(0, |chain| chain.0), span, outcome)
+        self.note_run(work.name(), chain.map_or(0, |chain| chain.0), span, outcome)
     }
 
     fn note_run(

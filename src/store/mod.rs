@@ -87,7 +87,7 @@ pub use idempotency::{Kept, KeptAnswer, KeyScope};
 pub use inbox::{DueInbox, Effect, INBOX_BODY_BYTES_MAX, INBOX_JOB, InboxRetry, NewInbox, Received};
 pub use invoices::{Invoice, InvoicePayment, NewCallback, NewInvoice};
 pub use invoicing::{CancelOutcome, ChainLook, METADATA_BYTES_MAX, REFERENCE_BYTES_MAX};
-pub use jobs::{JobLease, JobOutcome, JobRow, JobRun};
+pub use jobs::{JobLease, JobOutcome, JobRow, JobRun, Work};
 pub use keys::{ApiKeyRow, KeyOwner, KeyState, NewApiKey};
 pub use lock::Runner;
 pub use mempool::{ListApplied, Listing};

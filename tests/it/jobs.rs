@@ -6,7 +6,7 @@ use crate::rig::{folder, in_simulation};
 use creditd::clock::Clock;
 use creditd::jobs::{Job, Jobs};
 use creditd::store::{
-    BackupPlan, Database, JobOutcome, JobRow, JobRun, OpenMode, Store, StoreError, WriteTx,
+    BackupPlan, Database, JobOutcome, JobRow, JobRun, OpenMode, Store, StoreError, Work, WriteTx,
 };
 use std::future::pending;
 use std::path::PathBuf;
@@ -236,7 +236,12 @@ fn a_job_that_is_configured_no_more_is_forgotten_and_a_hurried_one_comes_at_once
         bench
             .write(|tx| {
                 tx.set_jobs(&[("count", 60_000), ("old", 1_000)])?;
-                tx.note_work("delivery", None, Some(7), &JobOutcome::Done("2 sent".to_owned()))
+                tx.note_work(
+                    Work::Delivery,
+                    None,
+                    Some(7),
+                    &JobOutcome::Done("2 sent".to_owned()),
+                )
             })
             .await;
         let runner = bench.runner(bench.job(done));
@@ -256,7 +261,7 @@ fn a_job_that_is_configured_no_more_is_forgotten_and_a_hurried_one_comes_at_once
 }
 
 #[test]
-fn a_scheduled_backup_is_made_once_per_span_and_only_backups_of_the_schedule_are_removed() {
+fn a_scheduled_backup_is_made_once_per_span_and_only_files_of_the_schedule_are_removed() {
     in_simulation(async {
         let bench = Bench::new();
         let folder = folder();
@@ -273,8 +278,17 @@ fn a_scheduled_backup_is_made_once_per_span_and_only_backups_of_the_schedule_are
             names.sort();
             names
         };
-        let others = ["creditd-1969-01-01T00-00-00Z.db", "creditd-old.db"];
-        for other in others {
+        let others = [
+            "creditd-1969-01-01T00-00-00Z.db",
+            "creditd-old.db",
+            "creditd-old.db.partial-1",
+            "creditd-2023-11-13T22-13-20Z.db.partial-x",
+        ];
+        let cut_off = [
+            "creditd-2023-11-13T22-13-20Z.db.partial-1",
+            "creditd-2023-11-13T22-13-20Z.db.partial-1-journal",
+        ];
+        for other in others.iter().chain(&cut_off) {
             std::fs::write(folder.path().join(other), "no backup of ours").unwrap();
         }
         for (day, expected) in [
@@ -311,7 +325,11 @@ fn a_scheduled_backup_is_made_once_per_span_and_only_backups_of_the_schedule_are
                     .unwrap();
             }
         }
-        assert_eq!(names().len(), 4, "what is not ours stays");
+        assert_eq!(
+            names().len(),
+            6,
+            "what is not ours stays, and nothing that was cut off"
+        );
     });
 }
 

@@ -88,6 +88,7 @@ mod invoice_properties;
 mod invoice_rules;
 mod invoices;
 mod jobs;
+mod jobs_killed;
 mod lists;
 mod long_rescans;
 mod mail;
