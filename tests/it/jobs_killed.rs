@@ -1,5 +1,5 @@
-//! Every job of the real daemon, killed when it begins, when its work is there and when that is noted: what it
-//! does is done once. A job without a row in [`ROWS`] fails here.
+//! Every job of the real daemon, killed when it begins, when its work is there and when that is noted: what
+//! it does is done once. A job without a row in [`ROWS`] fails here.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
