@@ -313,6 +313,8 @@ BEGIN SELECT RAISE(ABORT, 'a credit has an output, or a source and its webhook')
 CREATE TRIGGER journal_by_its_credit BEFORE INSERT ON journal
 WHEN (NEW.block_height IS NULL) <> EXISTS (SELECT 1 FROM credits WHERE id = NEW.credit AND inbox IS NOT NULL)
 BEGIN SELECT RAISE(ABORT, 'a journal entry has the block that is its cause'); END;
+-- Few, and the only entries whose payment may have no block any more.
+CREATE INDEX journal_reversals ON journal (block_height) WHERE kind = 'reversal';
 CREATE TRIGGER journal_no_update BEFORE UPDATE ON journal
 BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
 CREATE TRIGGER journal_no_delete BEFORE DELETE ON journal
@@ -667,7 +669,8 @@ CREATE TABLE pool_addresses (
     -- as in address_sources
     scope      TEXT NOT NULL,
     script     BLOB NOT NULL CHECK (length(script) BETWEEN 1 AND 10000),
-    -- 'skipped' = may have been handed out by a later state of this database, or entered by hand
+    -- 'taken' = handed out, or (of a restored backup) perhaps so by a later state of this database; 'skipped' =
+    -- perhaps handed out before a kill, or entered by hand
     state      TEXT NOT NULL CHECK (state = 'free' OR state = 'taken' OR state = 'skipped'),
     derived_at INTEGER NOT NULL,
     taken_at   INTEGER,
@@ -682,6 +685,81 @@ WHEN OLD.state <> 'free' OR NEW.source <> OLD.source OR NEW.number <> OLD.number
 BEGIN SELECT RAISE(ABORT, 'an address is handed out once'); END;
 CREATE TRIGGER pool_addresses_no_delete BEFORE DELETE ON pool_addresses
 BEGIN SELECT RAISE(ABORT, 'addresses of the pool are for ever'); END;
+
+-- Each time that this database turned out to be an older state of itself: a restored backup. Its number is
+-- the generation that it began, in one transaction with this row and with what has to be done.
+CREATE TABLE restores (
+    generation INTEGER PRIMARY KEY CHECK (generation >= 1),
+    -- who noticed: the daemon at its start, or an operator said so
+    actor      TEXT NOT NULL CHECK (actor IN ('daemon', 'operator')),
+    -- by what, in words
+    reason     TEXT NOT NULL,
+    -- NULL = the file is being opened, where there is no clock yet
+    at         INTEGER
+) STRICT;
+
+-- What a restore has to do on a chain. By its identity: a chain may have come after the backup was made.
+CREATE TABLE restored_chains (
+    generation       INTEGER NOT NULL REFERENCES restores (generation),
+    caip             TEXT NOT NULL,
+    -- where the backup was; NULL = it had read no block
+    cursor_height    INTEGER,
+    -- EVM: up to where its blocks were final
+    finalized_height INTEGER,
+    -- where the chain had been followed to before; NULL = nobody knows
+    high_water       INTEGER,
+    -- 'catching_up' = what came since is being read again, and no address is handed out; 'stating' = the
+    -- tip was reached, credits are told anew; 'superseded' = a later restore goes on with it
+    state            TEXT NOT NULL CHECK (state IN ('catching_up', 'stating', 'done', 'superseded')),
+    -- the tip that ended the catch-up
+    tip_height       INTEGER,
+    tip_at           INTEGER,
+    -- credits of blocks above it are told anew
+    stated_above     INTEGER,
+    done_at          INTEGER,
+    PRIMARY KEY (generation, caip),
+    CHECK ((tip_height IS NULL) = (tip_at IS NULL)),
+    CHECK ((state = 'done') = (done_at IS NOT NULL))
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX restored_chains_open ON restored_chains (caip) WHERE state IN ('catching_up', 'stating');
+
+-- Addresses that a later state of this database may have handed out: each is watched before the catch-up.
+CREATE TABLE restored_ranges (
+    generation  INTEGER NOT NULL REFERENCES restores (generation),
+    -- as in address_sources, which may not have the source yet
+    scope       TEXT NOT NULL,
+    pin         BLOB NOT NULL CHECK (length(pin) = 32),
+    first_index INTEGER NOT NULL CHECK (first_index >= 0),
+    -- the next to be watched
+    next_index  INTEGER NOT NULL,
+    -- the first that is not of the range
+    end_index   INTEGER NOT NULL,
+    -- who took which, as far as is known: JSON of [first, end, slug]
+    owners      TEXT NOT NULL,
+    -- 'left_out' = an operator said so
+    state       TEXT NOT NULL CHECK (state IN ('waiting', 'done', 'left_out', 'superseded')),
+    -- what it waits for, in words; empty = nothing
+    trouble     TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (generation, scope, pin),
+    CHECK (first_index <= next_index AND next_index <= end_index)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX restored_ranges_waiting ON restored_ranges (scope) WHERE state = 'waiting';
+
+-- What a restore tells anew, each once: fixed when the tip is reached, and told from here.
+CREATE TABLE restated (
+    id         INTEGER PRIMARY KEY,
+    generation INTEGER NOT NULL REFERENCES restores (generation),
+    chain      INTEGER NOT NULL REFERENCES chains (id),
+    kind       TEXT NOT NULL CHECK (kind IN ('credit', 'invoice')),
+    subject    TEXT NOT NULL,
+    -- the event that told it; NULL = not yet
+    event      TEXT UNIQUE REFERENCES events (id),
+    UNIQUE (generation, subject)
+) STRICT;
+CREATE INDEX restated_waiting ON restated (generation, chain, id) WHERE event IS NULL;
+CREATE TRIGGER restated_once BEFORE UPDATE ON restated
+WHEN OLD.event IS NOT NULL OR NEW.subject <> OLD.subject OR NEW.generation <> OLD.generation
+BEGIN SELECT RAISE(ABORT, 'told anew once'); END;
 
 -- Background work, for whoever runs it and for people. What runs by the clock is leased here; what has leases
 -- or a place in line of its own (deliveries, mempool lists, rescans, sweeps) only leaves its last run.

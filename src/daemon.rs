@@ -289,7 +289,10 @@ async fn run_parts(
     let mut parts: JoinSet<Result<(), DaemonError>> = JoinSet::new();
     tokio::select! { biased;
         () = signals.stop() => return Ok(()),
-        set = store.write_patiently(move |tx| tx.set_internal_rules(&merchants)) => {
+        set = store.write_patiently(move |tx| {
+            tx.note_restores()?;
+            tx.set_internal_rules(&merchants)
+        }) => {
             set.map_err(DaemonError::Database)?;
         }
     }

@@ -7,8 +7,8 @@ use crate::egress::Dial;
 use crate::jobs::{self, Job};
 use crate::rules::{ChainId, Script};
 use crate::store::{
-    JobOutcome, NewChain, NewSource, POOL_JOB, PoolWork, SourceKind, SourceStanding, Store, StoreError,
-    WriteTx,
+    JobOutcome, NewChain, NewSource, POOL_JOB, PoolWork, RestoredRange, SourceKind, SourceStanding, Store,
+    StoreError, WriteTx,
 };
 use crate::telemetry::error_line;
 use std::collections::BTreeMap;
@@ -24,6 +24,10 @@ const BATCH: u32 = 200;
 
 /// What keeps the pool of a list from being filled at its end.
 const LIST_OVER: &str = "the list has no more addresses: add some at its end";
+
+/// What keeps addresses of a restored backup from being watched where nobody has them.
+const NOT_IN_CONFIG: &str = "the config has no [[addresses]] with these: bring them back and restart, or \
+                             `creditd restored --leave-out`";
 
 /// The sources of the config, with what checks them.
 pub struct Pools<D> {
@@ -99,7 +103,8 @@ impl<D: Dial> Pools<D> {
     /// # Errors
     /// Those of the database.
     pub async fn run(&self, store: &Store) -> Result<JobOutcome, StoreError> {
-        let (mut filled, mut is_more, mut failed) = (0, false, None);
+        let (mut filled, mut is_more) = (0, false);
+        let mut failed = self.watch_restored(store).await?;
         for work in store.read(|tx| tx.pool_work()).await? {
             // Of a source that only another config has nothing is known here.
             let Some(source) = self.sources.get(&work.pin) else {
@@ -141,6 +146,80 @@ impl<D: Dial> Pools<D> {
             (None, filled) if is_more => JobOutcome::More(format!("{filled} addresses derived")),
             (None, filled) => JobOutcome::Done(format!("{filled} addresses derived")),
         })
+    }
+
+    /// Watches, after a restored backup, what may have been handed out since: derived once more, for each was
+    /// handed out because two derivations had agreed on it. What is done stays done, and chains wait for the
+    /// rest. Returns what keeps some from being watched.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn watch_restored(&self, store: &Store) -> Result<Option<String>, StoreError> {
+        let mut failed = None;
+        for mut range in store.read(|tx| tx.waiting_ranges()).await? {
+            let (generation, scope, pin) = (range.generation, range.scope.clone(), range.pin);
+            loop {
+                let (scripts, is_over) = match self.of_range(&range, store).await? {
+                    Ok(found) => found,
+                    Err(trouble) => {
+                        failed = Some(format!("{}: {trouble}", range.name()));
+                        store
+                            .write(move |tx| tx.note_range_trouble(&range, &trouble))
+                            .await?;
+                        break;
+                    }
+                };
+                let next = range.next + scripts.len() as u64;
+                let watched = range.clone();
+                store
+                    .write(move |tx| tx.watch_restored(&watched, &scripts, is_over))
+                    .await?;
+                if is_over || next >= range.end {
+                    let (name, first, last) = (range.name(), range.first, next.saturating_sub(1));
+                    tracing::info!(
+                        generation, scope = %scope, pin = %const_hex::encode(pin),
+                        "addresses {first} to {last} of {name}, which may have been handed out since the \
+                         backup, are watched"
+                    );
+                    break;
+                }
+                range.next = next;
+            }
+        }
+        Ok(failed)
+    }
+
+    /// The next scripts of a range, and whether the source has no more; or why there are none.
+    async fn of_range(
+        &self,
+        range: &RestoredRange,
+        store: &Store,
+    ) -> Result<Result<(Vec<Script>, bool), String>, StoreError> {
+        let source = self.sources.get(&range.pin);
+        let Some(source) = source.filter(|source| source.scope.word() == range.scope) else {
+            return Ok(Err(NOT_IN_CONFIG.to_owned()));
+        };
+        let count = u32::try_from(range.end - range.next)
+            .unwrap_or(u32::MAX)
+            .min(BATCH);
+        let first = u32::try_from(range.next).unwrap_or(u32::MAX);
+        let found = match &source.from {
+            SourceFrom::Derived(derivation) => Ok(derivation.scripts(first, count)),
+            SourceFrom::List(_) => {
+                let last = match (&range.source, first.checked_sub(1)) {
+                    (Some((id, _)), Some(before)) => {
+                        let id = *id;
+                        store.read(move |tx| tx.pool_script(id, before)).await?
+                    }
+                    (None, _) | (_, None) => None,
+                };
+                of_list(source.list(), first, count, last.as_ref())
+            }
+        };
+        Ok(found.map(|scripts| {
+            let is_over = scripts.len() < count as usize;
+            (scripts, is_over)
+        }))
     }
 
     /// The next `count` scripts of a source, or fewer at the end of a list; or why there are none.

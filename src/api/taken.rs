@@ -7,7 +7,7 @@ use super::once::{Answer, Halt, effect, once};
 use super::problem::{Problem, Problems};
 use super::sent::{Keyed, Sent};
 use crate::rules::api_key::Scope;
-use crate::store::{ChainKey, StoreError, TakeAddress, TakenAddress, WriteTx};
+use crate::store::{ChainKey, PoolEmpty, StoreError, TakeAddress, TakenAddress, WriteTx};
 use crate::telemetry::is_unsafe;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -19,6 +19,9 @@ const REFERENCE_CHARS_MAX: usize = 200;
 
 /// An empty pool is filled within this, where nothing keeps it from that.
 const POOL_AGAIN_SECS: u64 = 5;
+
+/// A restored backup catches up within minutes, mostly.
+const RESTORING_AGAIN_SECS: u64 = 30;
 
 /// An address to take.
 #[derive(Deserialize, ToSchema)]
@@ -90,9 +93,13 @@ pub(super) fn take(
         reference,
     };
     tx.take_address(&take)?.map_err(|empty| {
-        Problem::unavailable("no_address", empty.to_string())
-            .after(POOL_AGAIN_SECS)
-            .into()
+        let (code, secs) = match empty {
+            PoolEmpty::Restoring(_) => ("restoring", RESTORING_AGAIN_SECS),
+            PoolEmpty::NoSource | PoolEmpty::NotPinned { .. } | PoolEmpty::Empty { .. } => {
+                ("no_address", POOL_AGAIN_SECS)
+            }
+        };
+        Problem::unavailable(code, empty.to_string()).after(secs).into()
     })
 }
 

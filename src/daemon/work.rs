@@ -69,6 +69,10 @@ pub(super) async fn pools(
     };
     let nodes = config.bitcoin.iter().zip(nodes).map(node).collect();
     let pools = Pools::list(&config.addresses, chains, nodes, store).await?;
+    // The chains wait for it; what cannot be done now is tried again by the job.
+    if let Some(trouble) = pools.watch_restored(store).await? {
+        tracing::error!("after the restored backup: {trouble}");
+    }
     Ok((!config.addresses.is_empty()).then_some(pools))
 }
 

@@ -23,6 +23,20 @@ pub(super) struct ListSeen {
 }
 
 impl<S: ChainSource> Follower<S> {
+    /// Are we at the tip of a node that can be believed, with its mempool list applied where it lists one?
+    /// Then that list, if so.
+    pub(super) fn look_at_tip(&self, tip: &HeldHeader, node: &NodeTip) -> Option<Option<ListSeen>> {
+        let is_following = self.node_trouble(node).is_none() && self.finality_trouble(node).is_none();
+        if !is_following || node.hash != tip.header.hash {
+            return None;
+        }
+        match (self.source.lists_mempool(), self.list_seen) {
+            (false, _) => Some(None),
+            (true, Some(list)) if list.tip == tip.header.hash => Some(Some(list)),
+            (true, _) => None,
+        }
+    }
+
     /// Lets expire what was over before the chain was looked at. `asked_at` is when the node was asked for
     /// its tip.
     pub(super) async fn expire(
@@ -31,14 +45,8 @@ impl<S: ChainSource> Follower<S> {
         node: &NodeTip,
         asked_at: i64,
     ) -> Result<(), Trouble> {
-        let is_following = self.node_trouble(node).is_none() && self.finality_trouble(node).is_none();
-        if !is_following || node.hash != tip.header.hash {
+        let Some(list) = self.look_at_tip(tip, node) else {
             return Ok(());
-        }
-        let list = match (self.source.lists_mempool(), self.list_seen) {
-            (false, _) => None,
-            (true, Some(list)) if list.tip == tip.header.hash => Some(list),
-            (true, _) => return Ok(()),
         };
         let look = ChainLook {
             tip: tip.header.hash,

@@ -12,6 +12,7 @@ mod finality;
 mod lists;
 mod report;
 mod rescan;
+mod restore;
 mod start;
 mod sweep;
 
@@ -132,6 +133,8 @@ pub struct Follower<S: ChainSource> {
     hints_seen: u64,
     /// For how many looks in a row the node has been behind, or without a block that it has promised.
     looks_behind: u32,
+    /// What is under way since a backup was restored, in words; empty when nothing.
+    restoring: String,
     /// What a rescan needs and the node does not have; empty when nothing.
     rescan_waits_for: String,
     /// Balances that are compared from time to time.
@@ -208,6 +211,7 @@ impl<S: ChainSource> Follower<S> {
             failures: 0,
             hints_seen: 0,
             looks_behind: 0,
+            restoring: String::new(),
             rescan_waits_for: String::new(),
             sweep: None,
             reported: None,
@@ -287,6 +291,7 @@ impl<S: ChainSource> Follower<S> {
         let Some(row) = self.anchored(&node).await? else {
             return Ok((node, Next::AtOnce));
         };
+        let is_restoring = self.is_restoring().await?;
         let mut tip = cursor_of(&row)?;
         self.finality.note(self.clock.instant(), row.safe, row.finalized);
         let step = self.judge(&tip, &node, row.finalized).await?;
@@ -313,6 +318,9 @@ impl<S: ChainSource> Follower<S> {
         self.credit_waiting(&tip, &node).await?;
         self.list_mempool(&tip, &node).await?;
         self.expire(&tip, &node, asked_at).await?;
+        if is_restoring && self.go_on_restoring(&tip, &node).await? {
+            return Ok((node, Next::AtOnce));
+        }
         let next = if self.rescan_slice(&tip, &node).await? {
             Next::AtOnce
         } else {

@@ -30,7 +30,8 @@ impl<S: ChainSource> Follower<S> {
     fn what_waits(&self) -> String {
         let sweep = self.sweep.as_ref().map_or("", |sweep| sweep.waits_for());
         let complaint = self.source.complaint();
-        let all = [self.rescan_waits_for.as_str(), sweep, complaint.as_str()];
+        let (restoring, rescan) = (self.restoring.as_str(), self.rescan_waits_for.as_str());
+        let all = [restoring, rescan, sweep, complaint.as_str()];
         let said: Vec<&str> = all.into_iter().filter(|words| !words.is_empty()).collect();
         said.join("; ")
     }

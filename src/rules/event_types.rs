@@ -16,7 +16,7 @@ pub const EVENT_TYPES: [&str; 28] = [
     "credit.created",
     "credit.reversed",
     "credit.reinstated",
-    // Sent after a restored backup, which cannot be yet: who subscribes now need not think of it then.
+    // After a restored backup: each credit that may have been told of otherwise.
     "credit.state",
     "invoice.created",
     "invoice.partially_paid",

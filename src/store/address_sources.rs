@@ -216,6 +216,12 @@ impl WriteTx<'_> {
              is_current = 1, trouble = ''",
             params![new.name, new.scope, new.kind.word(), new.pin, new.pool_size, now],
         )?;
+        // Of a restored backup that does not know it: what was handed out stays so.
+        self.conn().execute(
+            "UPDATE address_sources SET next_index = max(next_index, (SELECT ifnull(max(end_index), 0) \
+             FROM restored_ranges WHERE scope = ?1 AND pin = ?2)) WHERE scope = ?1 AND pin = ?2",
+            params![new.scope, new.pin],
+        )?;
         let cause = format!(
             "{} is pinned to {}: {reason}",
             new.name,

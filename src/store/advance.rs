@@ -65,7 +65,8 @@ pub enum Advanced {
         /// How many credits, reinstatements included, it wrote.
         credited: u64,
     },
-    /// A rule added since the blocks were filtered hits one of them: nothing was written, filter again.
+    /// A rule added since the blocks were filtered hits one of them, or addresses of a restored backup have
+    /// to be watched first: nothing was written, filter again.
     RulesChanged,
 }
 
@@ -98,7 +99,7 @@ impl WriteTx<'_> {
                 tip.header.hash, step.from.header.hash
             )));
         }
-        if self.rules_hit_since(step.chain, &step.blocks)? {
+        if self.rules_hit_since(step.chain, &step.blocks)? || self.has_waiting_addresses(step.chain)? {
             return Ok(Advanced::RulesChanged);
         }
         let mut at = self.context(step.chain)?;

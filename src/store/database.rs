@@ -144,13 +144,15 @@ impl Database {
 
     fn committed<T>(&mut self, committed: Committed<T>) -> T {
         if let Role::Daemon { high_water, .. } = &mut self.role
-            && !committed.cursors.is_empty()
+            && !(committed.cursors.is_empty() && committed.takes.is_empty())
         {
             // The commit stands whatever becomes of the mark, and the next one writes it again.
-            let saved = generation(&self.conn).and_then(|generation| {
-                high_water.note(generation, &committed.cursors);
-                high_water.save()
-            });
+            let saved = generation(&self.conn)
+                .and_then(|generation| Ok((generation, last_event(&self.conn)?)))
+                .and_then(|now| {
+                    high_water.note(now, &committed.cursors, &committed.takes);
+                    high_water.save()
+                });
             self.tell_high_water(saved.err());
         }
         committed.done
@@ -250,21 +252,15 @@ impl Database {
     /// Why that did not work; the file is closed all the same, and whole with its log.
     pub fn close(mut self) -> Result<(), StoreError> {
         self.fault.check()?;
-        if let Role::Daemon { high_water, .. } = &mut self.role {
-            // Nobody takes any more: what was handed out is known to the last one.
-            high_water.settle_reserved(&self.conn)?;
-        }
-        let high_water = match &self.role {
-            Role::Daemon { high_water, .. } => Some(high_water),
-            Role::Command | Role::Reader | Role::ReaderAtRest(_) => None,
-        };
         if matches!(self.role, Role::Daemon { .. } | Role::Command) {
             let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
             let folded = self.conn.query_row(checkpoint, [], |_| Ok(()));
             folded.map_err(|error| diagnose(&self.conn, error.into()))?;
         }
-        // It is written at every commit too, and one that is behind still finds a restored backup.
-        if let Some(Err(error)) = high_water.map(HighWater::save_durably) {
+        if let Role::Daemon { high_water, .. } = &mut self.role
+            // It is written at every commit too, and one that is behind still finds a restored backup.
+            && let Err(error) = high_water.settle(&self.conn)
+        {
             tracing::warn!("at the stop: {}", error_line(&error));
         }
         Ok(())
@@ -294,6 +290,12 @@ pub(super) fn never_at_rest() -> StoreError {
 pub(super) fn generation(conn: &Connection) -> Result<i64, StoreError> {
     let mut generation = conn.prepare_cached("SELECT generation FROM meta WHERE id = 1")?;
     Ok(generation.query_row([], |row| row.get(0))?)
+}
+
+/// The number of the last event; 0 where there is none. Numbers only rise.
+pub(super) fn last_event(conn: &Connection) -> Result<u64, StoreError> {
+    let mut last = conn.prepare_cached("SELECT ifnull(max(seq), 0) FROM events")?;
+    super::codec::uint(last.query_row([], |row| row.get(0))?)
 }
 
 /// How a file looked that nobody had open. Reading it without locks is sound while it still looks so.

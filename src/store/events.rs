@@ -2,7 +2,7 @@
 //! Bodies state absolutes (ids, net, a snapshot), so that a receiver needs no history to end at the right
 //! balance.
 
-use super::chains::ChainRow;
+use super::chains::{ChainRow, one};
 use super::credits::Booked;
 use super::deposits::Deposit;
 use super::endpoints::Endpoint;
@@ -12,7 +12,7 @@ use crate::clock::rfc3339;
 use crate::rules::chain_state::ChainState;
 use crate::rules::policy::Requirement;
 use crate::rules::state::{Announce, State};
-use crate::rules::{BlockHash, ids};
+use crate::rules::{Amount, BlockHash, ids};
 use rusqlite::params;
 use serde::Serialize;
 
@@ -165,6 +165,15 @@ impl WriteTx<'_> {
             "reinstatement" => "credit.reinstated",
             _ => "credit.reversed",
         };
+        self.write_credit_event(kind, deposit, booked).map(drop)
+    }
+
+    fn write_credit_event(
+        &mut self,
+        kind: &str,
+        deposit: &Deposit,
+        booked: &Booked,
+    ) -> Result<String, StoreError> {
         let sequence = self.next_sequence(&booked.credit_id)?;
         let data = CreditData {
             credit: &booked.credit_id,
@@ -187,8 +196,27 @@ impl WriteTx<'_> {
             is_first_of_its_kind: kind == "credit.created",
             to: Receivers::Subscribed,
         };
-        self.write_event(&heading, sequence, data)?;
-        Ok(())
+        self.write_event(&heading, sequence, data)
+    }
+
+    /// Tells a credit anew, as it stands by the last entry of its journal. Returns the event's id.
+    pub(super) fn state_credit(&mut self, credit: &str) -> Result<String, StoreError> {
+        let lost = || StoreError::Corrupt(format!("credit {credit} has no deposit or no journal"));
+        let output = one(self.conn(), "SELECT output FROM credits WHERE id = ?1", [credit])?;
+        let deposit = self
+            .deposit_of_output(output.ok_or_else(lost)?)?
+            .ok_or_else(lost)?;
+        let entry = self.journal(credit)?.pop().ok_or_else(lost)?;
+        let booked = Booked {
+            credit_id: credit.to_owned(),
+            net: match entry.kind.as_str() {
+                "reversal" => Amount::ZERO,
+                _ => deposit.amount,
+            },
+            entry,
+            fork: None,
+        };
+        self.write_credit_event("credit.state", &deposit, &booked)
     }
 
     /// Writes the event of a chain that halts or resumes; operators read it, no merchant does.

@@ -11,11 +11,13 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-use super::codec::uint;
-use super::database::generation;
+use super::codec::{int, uint};
+use super::database::{generation, last_event};
 use super::lock::beside;
+use super::owners::Owners;
+use super::restore::{self, Begin, Reserved};
 use super::transact::{Writer, transact};
-use super::{AddressTake, CursorMove, StoreError, address_sources};
+use super::{AddressTake, CursorMove, StoreError, address_sources, restored_ranges};
 
 /// A larger file is not one that we wrote.
 const BYTES_MAX: u64 = 1 << 20;
@@ -43,6 +45,23 @@ pub enum Finding {
         /// The high-water file's.
         high_water: i64,
     },
+    /// The database has fewer events than were written here in its generation: it was restored.
+    FewerEvents {
+        /// The number of its last one.
+        database: u64,
+        /// The number of the last one that was written here.
+        high_water: u64,
+    },
+    /// The database still has addresses to hand out, or does not know a source of them, where some were
+    /// handed out here: it was restored.
+    FewerAddresses {
+        /// How the high-water file names the source.
+        source: String,
+        /// The first index that it may hand out.
+        database: u64,
+        /// The first index that was not handed out here.
+        high_water: u64,
+    },
     /// The high-water file cannot be read, so that a restored backup would not be noticed. It is written
     /// anew.
     HighWaterUnreadable {
@@ -55,7 +74,10 @@ impl Finding {
     /// True when the database was restored from a backup.
     pub(super) fn is_restore(&self) -> bool {
         match self {
-            Finding::BehindHighWater { .. } | Finding::OlderGeneration { .. } => true,
+            Finding::BehindHighWater { .. }
+            | Finding::OlderGeneration { .. }
+            | Finding::FewerEvents { .. }
+            | Finding::FewerAddresses { .. } => true,
             Finding::HighWaterUnreadable { .. } => false,
         }
     }
@@ -88,6 +110,24 @@ impl fmt::Display for Finding {
                     "generation {database} of the database, {high_water} ran here: restored from a backup"
                 )
             }
+            Finding::FewerEvents { database, high_water } => {
+                write!(
+                    f,
+                    "the last event of the database is {database}, {high_water} was written here: restored \
+                     from a backup"
+                )
+            }
+            Finding::FewerAddresses {
+                source,
+                database,
+                high_water,
+            } => {
+                write!(
+                    f,
+                    "address {database} of {source} is the next of the database, those below {high_water} \
+                     were handed out here: restored from a backup"
+                )
+            }
             Finding::HighWaterUnreadable { reason } => {
                 write!(
                     f,
@@ -110,6 +150,16 @@ struct Marks {
     /// must not hand out again.
     #[serde(default)]
     reserved: BTreeMap<String, u64>,
+    /// Who took which of them.
+    #[serde(default)]
+    owners: BTreeMap<String, Owners>,
+    /// Of each source: below this index all were handed out, as of the last commit that did.
+    #[serde(default)]
+    handed: BTreeMap<String, u64>,
+    /// The number of the last event, as of the last commit that moved a cursor or handed out an address, or
+    /// the last stop.
+    #[serde(default)]
+    event: u64,
 }
 
 /// The file, and what it should say.
@@ -160,7 +210,17 @@ impl HighWater {
     }
 
     /// Takes in what a committed transaction did.
-    pub(super) fn note(&mut self, generation: i64, moves: &[CursorMove]) {
+    pub(super) fn note(
+        &mut self,
+        (generation, event): (i64, u64),
+        moves: &[CursorMove],
+        takes: &[AddressTake],
+    ) {
+        self.marks.event = event;
+        for take in takes {
+            let handed = self.marks.handed.entry(take.source.clone()).or_insert(0);
+            *handed = (take.number + 1).max(*handed);
+        }
         if generation != self.marks.generation {
             self.marks.generation = generation;
             self.marks.cursors.clear();
@@ -180,33 +240,39 @@ impl HighWater {
     }
 
     /// Makes sure, before they are handed out, that these addresses are never handed out again by an older
-    /// state of the database. Some more are reserved with them, so that not every one costs a sync.
+    /// state of the database. Some more are reserved with them, so that not every one costs a sync; who took
+    /// which is written without one, and what a power loss takes of that is not known any more.
     pub(super) fn reserve(&mut self, takes: &[AddressTake]) -> Result<(), StoreError> {
-        let before = self.marks.reserved.clone();
+        let before = (self.marks.reserved.clone(), self.marks.owners.clone());
         for take in takes {
             let mark = self.marks.reserved.entry(take.source.clone()).or_insert(0);
             if take.number >= *mark {
                 *mark = take.number + RESERVED_AHEAD;
             }
+            let owners = self.marks.owners.entry(take.source.clone()).or_default();
+            owners.take(take.number, &take.merchant);
         }
-        if self.marks.reserved == before {
-            return Ok(());
-        }
-        let saved = self.save_durably();
+        let saved = match self.marks.reserved == before.0 {
+            true if self.marks.owners == before.1 => return Ok(()),
+            true => self.save(),
+            false => self.save_durably(),
+        };
         if saved.is_err() {
-            self.marks.reserved = before;
+            (self.marks.reserved, self.marks.owners) = before;
         }
         saved
     }
 
-    /// Gives back what was reserved ahead and not used, at a stop at which the database is whole.
-    pub(super) fn settle_reserved(&mut self, conn: &Connection) -> Result<(), StoreError> {
+    /// Gives back what was reserved ahead and not used, at a stop at which the database is whole, and writes
+    /// the file with what is exact then.
+    pub(super) fn settle(&mut self, conn: &Connection) -> Result<(), StoreError> {
         for (source, first_free) in address_sources::first_free(conn)? {
             if let Some(mark) = self.marks.reserved.get_mut(&source) {
                 *mark = first_free.min(*mark);
             }
         }
-        Ok(())
+        self.marks.event = last_event(conn)?;
+        self.save_durably()
     }
 
     /// Skips, at a start, every address that may have been handed out: by a later state of the database, or
@@ -221,12 +287,34 @@ impl HighWater {
     }
 
     /// Begins a new generation, in a transaction of its own and before anything is read from a chain: what
-    /// the restored database tells from now on must not carry version numbers that were told before. Done at
-    /// each start until it has caught up; a number too many harms nobody.
-    pub(super) fn begin_generation(&mut self, conn: &Connection) -> Result<(), StoreError> {
+    /// the restored database tells from now on must not carry version numbers that were told before. What is
+    /// to be done stands in the database from then on, and a start in the middle of it begins nothing anew.
+    pub(super) fn begin_generation(
+        &mut self,
+        conn: &Connection,
+        epoch: i64,
+        findings: &[Finding],
+    ) -> Result<(), StoreError> {
+        if !is_news(conn, findings)? {
+            return Ok(());
+        }
         let next = generation(conn)?.max(self.marks.generation) + 1;
-        conn.execute("UPDATE meta SET generation = ?1 WHERE id = 1", [next])?;
+        let (marks, reserved) = (self.marks.cursors.clone(), reserved(&self.marks));
+        let restores = findings.iter().filter(|finding| finding.is_restore());
+        let reason: Vec<String> = restores.map(ToString::to_string).collect();
+        let begin = Begin {
+            generation: next,
+            actor: "daemon",
+            reason: reason.join("; "),
+            at: None,
+            marks,
+            reserved,
+        };
+        transact(conn, Writer::Daemon { epoch }, |conn| {
+            restore::begin(conn, &begin)
+        })?;
         self.marks.generation = next;
+        self.marks.event = last_event(conn)?;
         self.save_durably()
     }
 
@@ -259,6 +347,15 @@ impl HighWater {
     }
 }
 
+fn reserved(marks: &Marks) -> Vec<Reserved> {
+    let of = |(source, end): (&String, &u64)| Reserved {
+        source: source.clone(),
+        end: *end,
+        owners: marks.owners.get(source).cloned().unwrap_or_default(),
+    };
+    marks.reserved.iter().map(of).collect()
+}
+
 /// Compares the database with the file beside it, and goes on from both.
 pub(super) fn compare(conn: &Connection, path: &Path) -> Result<(HighWater, Vec<Finding>), StoreError> {
     let database = generation(conn)?;
@@ -282,6 +379,8 @@ pub(super) fn compare(conn: &Connection, path: &Path) -> Result<(HighWater, Vec<
         // life.
         marks.cursors.clear();
         marks.generation = database;
+        marks.event = 0;
+        marks.handed.clear();
     }
     let cursors = cursors(conn)?;
     for (caip, &high_water) in &marks.cursors {
@@ -294,7 +393,57 @@ pub(super) fn compare(conn: &Connection, path: &Path) -> Result<(HighWater, Vec<
             });
         }
     }
+    // These tell what the others do not: an older state that is told already is told by one of them alone.
+    if !is_news(conn, &findings)? {
+        let event = last_event(conn)?;
+        if event < marks.event {
+            findings.push(Finding::FewerEvents {
+                database: event,
+                high_water: marks.event,
+            });
+        } else {
+            findings.extend(fewer_addresses(conn, &marks)?);
+        }
+    }
     Ok((HighWater::new(path, marks, cursors), findings))
+}
+
+/// Does any of these tell of a restore that does not stand in the database yet?
+fn is_news(conn: &Connection, findings: &[Finding]) -> Result<bool, StoreError> {
+    for finding in findings {
+        let is_known = match finding {
+            Finding::BehindHighWater { caip, high_water, .. } => {
+                restore::is_catching_up(conn, caip, int(*high_water)?)?
+            }
+            other => !other.is_restore(),
+        };
+        if !is_known {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Addresses that were handed out here and not by the database. What was reserved ahead of a kill is no sign
+/// of that; a source that the database does not know is.
+fn fewer_addresses(conn: &Connection, marks: &Marks) -> Result<Vec<Finding>, StoreError> {
+    let known: BTreeMap<String, u64> = address_sources::first_free(conn)?.into_iter().collect();
+    let mut found = Vec::new();
+    for (source, &reserved) in &marks.reserved {
+        let (first_free, handed) = (known.get(source).copied(), marks.handed.get(source).copied());
+        let (is_fewer, high_water) = match first_free {
+            Some(first_free) => (Some(first_free) < handed, handed.unwrap_or_default()),
+            None => (!restored_ranges::has(conn, source, reserved)?, reserved),
+        };
+        if is_fewer {
+            found.push(Finding::FewerAddresses {
+                source: source.clone(),
+                database: first_free.unwrap_or_default(),
+                high_water,
+            });
+        }
+    }
+    Ok(found)
 }
 
 /// The height of each chain that has read a block.

@@ -17,6 +17,8 @@ struct Told {
     sequence: i64,
     id: String,
     status: Option<Status>,
+    /// Told anew after a restore, and no change.
+    is_anew: bool,
 }
 
 impl ReadTx<'_> {
@@ -89,7 +91,8 @@ impl ReadTx<'_> {
     /// Events of one change follow each other and tell the same status; the next change is another one.
     fn tale_faults(&self, invoice: &Invoice) -> Result<Vec<String>, StoreError> {
         let mut statement = self.conn().prepare_cached(
-            "SELECT type, sequence, id, body FROM events WHERE subject = ?1 ORDER BY sequence",
+            "SELECT type, sequence, id, body, EXISTS (SELECT 1 FROM restated WHERE event = events.id) \
+             FROM events WHERE subject = ?1 ORDER BY sequence",
         )?;
         let mut rows = statement.query([&invoice.id])?;
         let (mut told, mut faults) = (Vec::new(), Vec::new());
@@ -100,6 +103,7 @@ impl ReadTx<'_> {
                 sequence: row.get(1)?,
                 id: row.get(2)?,
                 status: status_told(&body),
+                is_anew: row.get(4)?,
             };
             if event.status.is_none() {
                 faults.push(format!("the body of event {} tells no status", event.sequence));
@@ -155,6 +159,7 @@ fn id_faults(subject: &str, told: &[Told]) -> Vec<String> {
 
 fn change_faults(told: &[Told], now: &Status) -> Vec<String> {
     let mut faults = Vec::new();
+    let told: Vec<&Told> = told.iter().filter(|event| !event.is_anew).collect();
     let mut changed = told.chunk_by(|one, other| one.status == other.status);
     let mut before = match changed.next() {
         Some([first]) if first.kind == Change::Created.word() => first.status,

@@ -48,8 +48,15 @@ struct InvoiceData<'a> {
 }
 
 impl WriteTx<'_> {
-    /// Writes the event of one change of an invoice.
-    pub(super) fn invoice_event(&mut self, invoice: &Invoice, change: Change) -> Result<(), StoreError> {
+    /// Tells an invoice anew, as it stands. Returns the event's id.
+    pub(super) fn state_invoice(&mut self, id: &str) -> Result<String, StoreError> {
+        let invoice = self.invoice(id)?;
+        let invoice = invoice.ok_or_else(|| StoreError::Corrupt(format!("invoice {id} vanished")))?;
+        self.invoice_event(&invoice, Change::State)
+    }
+
+    /// Writes the event of one change of an invoice. Returns its id.
+    pub(super) fn invoice_event(&mut self, invoice: &Invoice, change: Change) -> Result<String, StoreError> {
         let sequence = self.next_sequence(&invoice.id)?;
         let data = data(invoice, sequence)?;
         let heading = Heading {
@@ -59,8 +66,7 @@ impl WriteTx<'_> {
             is_first_of_its_kind: change == Change::Paid && !self.was_paid_before(&invoice.id)?,
             to: Receivers::AlsoOfInvoice(invoice.key),
         };
-        self.write_event(&heading, sequence, data)?;
-        Ok(())
+        self.write_event(&heading, sequence, data)
     }
 
     /// Whoever acts on the first `invoice.paid` finds it under one id for ever, restores included.

@@ -95,6 +95,11 @@ impl WriteTx<'_> {
     /// an invoice: a payment to it must never count for two.
     pub fn create_invoice(&mut self, new: &NewInvoice) -> Result<Invoice, StoreError> {
         let payee = self.payee(new.address)?;
+        if let Some(why) = self.barred_by_restore(payee.chain)? {
+            return Err(StoreError::Refused(format!(
+                "{why}: `creditd restored` shows how far it is"
+            )));
+        }
         let terms = Terms {
             amount: new.amount,
             tolerance: new.tolerance,

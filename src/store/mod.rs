@@ -46,6 +46,7 @@ mod merchants;
 mod migrate;
 mod nodes;
 mod open;
+mod owners;
 mod place;
 mod pool;
 mod projection;
@@ -54,6 +55,8 @@ mod repair;
 pub mod report;
 mod rescan;
 mod resend;
+mod restore;
+mod restored_ranges;
 mod rivals;
 mod shell;
 mod staged;
@@ -98,6 +101,8 @@ pub use pool::{POOL_JOB, PoolEmpty, PoolWork, TakeAddress, TakenAddress};
 pub use repair::Reanchor;
 pub use rescan::{Backfill, Rescan, Rescanned, outpoints_of};
 pub use resend::{Resend, Undelivered};
+pub use restore::{RestoreStage, RestoreState, RestoredChain};
+pub use restored_ranges::RestoredRange;
 pub use shell::Store;
 pub use sweep::{BalanceRead, Opening, SweepSpan, SweepWork};
 pub use unattributed::{ClosedAs, UnattributedRow};
@@ -139,6 +144,8 @@ struct AddressTake {
     source: String,
     /// The index.
     number: u64,
+    /// Who takes it.
+    merchant: String,
 }
 
 /// What a transaction did to a chain's cursor, for the high-water file.

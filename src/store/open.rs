@@ -104,9 +104,7 @@ fn open_daemon(path: &Path) -> Result<Database, StoreError> {
     let epoch =
         prepare_daemon(&mut conn, path).map_err(|error| explain_access(path, diagnose(&conn, error)))?;
     let (mut high_water, findings) = highwater::compare(&conn, path)?;
-    if findings.iter().any(super::Finding::is_restore) {
-        high_water.begin_generation(&conn)?;
-    }
+    high_water.begin_generation(&conn, epoch, &findings)?;
     high_water.skip_reserved(&conn, epoch)?;
     Ok(Database {
         conn,

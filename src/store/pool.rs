@@ -52,6 +52,9 @@ pub enum PoolEmpty {
         /// The source.
         name: String,
     },
+    /// A backup was restored, and the chain has not caught up since.
+    #[error("{0}")]
+    Restoring(String),
     /// All that were derived are handed out.
     #[error("the pool {name} is empty{}", why(trouble))]
     Empty {
@@ -189,7 +192,7 @@ impl ReadTx<'_> {
         Ok(statement.query_row([source], read).optional()?)
     }
 
-    fn is_known_script(&self, chain: ChainKey, script: &Script) -> Result<bool, StoreError> {
+    pub(super) fn is_known_script(&self, chain: ChainKey, script: &Script) -> Result<bool, StoreError> {
         let mut statement = self
             .conn()
             .prepare_cached("SELECT 1 FROM addresses WHERE chain = ?1 AND script = ?2")?;
@@ -208,6 +211,9 @@ impl WriteTx<'_> {
         &mut self,
         take: &TakeAddress<'_>,
     ) -> Result<Result<TakenAddress, PoolEmpty>, StoreError> {
+        if let Some(why) = self.barred_by_restore(take.chain)? {
+            return Ok(Err(PoolEmpty::Restoring(why)));
+        }
         let Some(source) = self.chosen(take)? else {
             return Ok(Err(self.not_chosen(take)?));
         };
@@ -231,6 +237,7 @@ impl WriteTx<'_> {
                 self.takes.push(AddressTake {
                     source: source.mark,
                     number: uint(number)?,
+                    merchant: take.merchant.to_owned(),
                 });
                 return taken(take.chain, on, script, source.name, number).map(Ok);
             }

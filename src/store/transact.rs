@@ -44,6 +44,7 @@ pub(super) trait Reserve {
 pub(super) struct Committed<T> {
     pub(super) done: T,
     pub(super) cursors: Vec<CursorMove>,
+    pub(super) takes: Vec<AddressTake>,
 }
 
 /// One whole write transaction, tried again while somebody else is writing.
@@ -146,6 +147,7 @@ pub(super) fn write_one<T>(
         Ok(Committed {
             done,
             cursors: tx.cursors,
+            takes: tx.takes,
         })
     })
 }
@@ -163,16 +165,16 @@ pub(super) fn write_together(
         let mut all = Committed {
             done: Vec::with_capacity(batch.len()),
             cursors: Vec::new(),
+            takes: Vec::new(),
         };
-        let mut takes = Vec::new();
         for work in batch.iter_mut() {
             let outcome = write_member(conn, now_ms, work.as_mut())?;
             all.done.push(outcome.map(|(cursors, taken)| {
                 all.cursors.extend(cursors);
-                takes.extend(taken);
+                all.takes.extend(taken);
             }));
         }
-        high_water.reserve(&takes)?;
+        high_water.reserve(&all.takes)?;
         Ok(all)
     })
 }

@@ -8,9 +8,8 @@ use creditd::store::{
     AddressKind, ChainKey, Database, JobOutcome, JobRun, NewAddress, NewChain, NewSource, OpenMode, POOL_JOB,
     PoolEmpty, SourceKind, SourceStanding, Store, StoreError, TakeAddress, TakenAddress, WriteTx,
 };
-use proptest::prelude::*;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const NOW: i64 = 1_700_000_000_000;
 
@@ -38,14 +37,14 @@ fn chain(alias: &str) -> NewChain {
 }
 
 /// A database with all chains.
-struct Files {
-    folder: tempfile::TempDir,
+pub struct Files {
+    pub folder: tempfile::TempDir,
     database: Option<Database>,
     keys: Vec<ChainKey>,
 }
 
 impl Files {
-    fn new() -> Files {
+    pub fn new() -> Files {
         let mut files = Files {
             folder: folder(),
             database: None,
@@ -59,24 +58,24 @@ impl Files {
         files
     }
 
-    fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.folder.path().join("ledger.db")
     }
 
-    fn start(&mut self) {
+    pub fn start(&mut self) {
         self.database = Some(Database::open(&self.path(), OpenMode::Daemon).unwrap());
     }
 
-    fn stop(&mut self) {
+    pub fn stop(&mut self) {
         self.database.take().unwrap().close().unwrap();
     }
 
     /// As after `kill -9`: the file is let go of, and nothing is written any more.
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         drop(self.database.take().unwrap());
     }
 
-    fn write<T>(&mut self, work: impl FnMut(&mut WriteTx<'_>) -> Result<T, StoreError>) -> T {
+    pub fn write<T>(&mut self, work: impl FnMut(&mut WriteTx<'_>) -> Result<T, StoreError>) -> T {
         self.database.as_mut().unwrap().write(NOW, work).unwrap()
     }
 
@@ -86,7 +85,7 @@ impl Files {
     }
 
     /// A source on these chains, which are all there are of their kind.
-    fn source(&self, name: &str, pin: u8, chains: &[&str]) -> NewSource {
+    pub fn source(&self, name: &str, pin: u8, chains: &[&str]) -> NewSource {
         let is_evm = chains[0] != "btc";
         NewSource {
             name: name.to_owned(),
@@ -106,21 +105,47 @@ impl Files {
         }
     }
 
-    fn set(&mut self, sources: &[NewSource]) -> Vec<SourceStanding> {
+    pub fn set(&mut self, sources: &[NewSource]) -> Vec<SourceStanding> {
         self.write(|tx| tx.set_address_sources(sources))
     }
 
     /// Derives until the pools are full.
-    fn fill(&mut self) {
+    pub fn fill(&mut self) {
         self.write(fill);
     }
 
-    fn take(&mut self, alias: &str, merchant: &str) -> Result<TakenAddress, PoolEmpty> {
+    /// What the job does after a restore.
+    pub fn watch_restored(&mut self) {
+        self.write(|tx| {
+            for range in tx.waiting_ranges()? {
+                let numbers = u32::try_from(range.next).unwrap()..u32::try_from(range.end).unwrap();
+                let scripts: Vec<Script> = numbers.map(|number| script(range.pin[0], number)).collect();
+                assert!(tx.watch_restored(&range, &scripts, false)?);
+                assert!(!tx.watch_restored(&range, &scripts, false)?, "once");
+            }
+            Ok(())
+        });
+    }
+
+    pub fn is_watched(&self, script: &[u8]) -> bool {
+        let reader = rusqlite::Connection::open(self.path()).unwrap();
+        let known = "SELECT 1 FROM addresses WHERE script = ?1";
+        reader.prepare(known).unwrap().exists([script]).unwrap()
+    }
+
+    /// As if every chain had reached its tip, and all were told.
+    pub fn catch_up(&self) {
+        let writer = rusqlite::Connection::open(self.path()).unwrap();
+        let done = "UPDATE restored_chains SET state = 'done', done_at = 1 WHERE state = 'catching_up'";
+        writer.execute(done, []).unwrap();
+    }
+
+    pub fn take(&mut self, alias: &str, merchant: &str) -> Result<TakenAddress, PoolEmpty> {
         let chain = self.key(alias);
         self.write(|tx| tx.take_address(&take(chain, merchant)))
     }
 
-    fn watched(&self, alias: &str) -> i64 {
+    pub fn watched(&self, alias: &str) -> i64 {
         let reader = rusqlite::Connection::open(self.path()).unwrap();
         let count = "SELECT count(*) FROM addresses a JOIN chains c ON c.id = a.chain WHERE c.alias = ?1";
         reader.query_row(count, [alias], |row| row.get(0)).unwrap()
@@ -309,33 +334,6 @@ fn two_names_for_the_same_addresses_are_refused() {
     assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
 }
 
-/// C35 (a): yesterday's database, whose counter stands at 40 where 45 were handed out.
-#[test]
-fn c35_a_restored_database_skips_what_was_handed_out_since() {
-    let mut files = Files::new();
-    let source = NewSource {
-        pool_size: 100,
-        ..files.source("shop", 1, &["btc"])
-    };
-    files.set(&[source]);
-    files.fill();
-    for _ in 0..40 {
-        files.take("btc", "shop").unwrap();
-    }
-    files.stop();
-    let copy = files.folder.path().join("yesterday.db");
-    std::fs::copy(files.path(), &copy).unwrap();
-    files.start();
-    let later: Vec<u32> = (0..5)
-        .map(|_| files.take("btc", "shop").unwrap().number)
-        .collect();
-    assert_eq!(later, [40, 41, 42, 43, 44]);
-    files.stop();
-    std::fs::copy(&copy, files.path()).unwrap();
-    files.start();
-    assert_eq!(files.take("btc", "shop").unwrap().number, 45);
-}
-
 #[test]
 fn a_stop_loses_no_address_and_a_kill_only_a_few() {
     let mut files = Files::new();
@@ -419,75 +417,4 @@ async fn fifty_takers_at_once_get_fifty_addresses() {
     assert_eq!(distinct.len(), 150);
     assert_eq!(distinct.last(), Some(&149), "without a gap");
     store.close().await.unwrap();
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    Take(u8),
-    Fill,
-    Stop,
-    Kill,
-    Copy,
-    Restore,
-    Repin(u8),
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![
-        8 => (1_u8..12).prop_map(Step::Take),
-        4 => Just(Step::Fill),
-        2 => Just(Step::Stop),
-        2 => Just(Step::Kill),
-        2 => Just(Step::Copy),
-        2 => Just(Step::Restore),
-        1 => (1_u8..4).prop_map(Step::Repin),
-    ];
-    prop::collection::vec(step, 1..40)
-}
-
-/// Copies the database as a backup does: one state of it.
-fn back_up(from: &Path, to: &Path) {
-    let reader = Database::open(from, OpenMode::ReadOnly).unwrap();
-    reader
-        .backup(to, creditd::store::Existing::Replace, |_| {})
-        .unwrap();
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
-    /// Whatever is stopped, killed, restored and repinned in between, nobody gets what somebody got before.
-    #[test]
-    fn no_address_is_ever_handed_out_twice(steps in steps()) {
-        let mut files = Files::new();
-        let first = files.source("shop", 1, &["btc"]);
-        files.set(&[first]);
-        let copy = files.folder.path().join("copy.db");
-        back_up(&files.path(), &copy);
-        let mut all = BTreeSet::new();
-        for step in steps {
-            match step {
-                Step::Take(count) => for _ in 0..count {
-                    if let Ok(taken) = files.take("btc", "shop") {
-                        prop_assert!(all.insert(taken.script.0.clone()), "{taken:?} again");
-                    }
-                },
-                Step::Fill => files.fill(),
-                Step::Stop => { files.stop(); files.start(); }
-                Step::Kill => { files.kill(); files.start(); }
-                Step::Copy => back_up(&files.path(), &copy),
-                Step::Restore => {
-                    files.kill();
-                    for suffix in ["", "-wal", "-shm"] {
-                        let _ = std::fs::remove_file(format!("{}{suffix}", files.path().display()));
-                    }
-                    std::fs::copy(&copy, files.path()).unwrap();
-                    files.start();
-                }
-                Step::Repin(pin) => {
-                    let other = files.source("shop", pin, &["btc"]);
-                    files.write(|tx| tx.repin_source(&other, "a test"));
-                }
-            }
-        }
-    }
 }

@@ -59,13 +59,13 @@ pub struct Rig {
     pub tables: Tables,
     pub key: ChainKey,
     /// `None` only while it is being opened again.
-    running: Option<(Store, Follower<Scripted>)>,
-    reader: Database,
-    ledger: LedgerSnapshot,
+    pub running: Option<(Store, Follower<Scripted>)>,
+    pub reader: Database,
+    pub ledger: LedgerSnapshot,
     /// What the rig remembers, for what happens beside it too.
     pub memory: Arc<Mutex<Memory>>,
     /// What SQLite counted when everything was last checked.
-    checked: Option<i64>,
+    pub checked: Option<i64>,
     /// The smallest reorg window that the chain was followed with.
     window_min: u64,
     path: PathBuf,
@@ -451,7 +451,7 @@ pub fn settings(chain: &Scripted) -> Settings {
     }
 }
 
-async fn open(
+pub async fn open(
     path: &Path,
     chain: &Scripted,
     clock: Clock,
