@@ -7,6 +7,7 @@ mod asked;
 mod callbacks;
 mod docs;
 mod events;
+mod html;
 mod inbox;
 mod invoice_shape;
 mod invoices;
@@ -14,6 +15,7 @@ mod keys;
 mod ledger;
 mod names;
 mod once;
+mod pay;
 mod problem;
 mod rate;
 mod sent;
@@ -62,6 +64,7 @@ struct Parts {
     config: Config,
     inbox: Inbox,
     rates: Rates,
+    pages: pay::Pages,
     running: once::Running,
     started: Instant,
     /// True once no more is answered: streams end.
@@ -96,6 +99,7 @@ impl Api {
             config: config.clone(),
             inbox,
             rates: Rates::new(config.api.rate_per_sec),
+            pages: pay::Pages::new(config.api.connections_max),
             running: once::Running::default(),
             started: clock.instant(),
             ending: watch::Sender::new(false),
@@ -129,6 +133,8 @@ impl Api {
             .routes(routes!(events::list))
             .routes(routes!(events::stream))
             .routes(routes!(events::replay))
+            .routes(routes!(pay::page))
+            .routes(routes!(pay::events))
             .split_for_parts();
         let description = docs::with_keeping(description, self.0.config.api.idempotency_keep);
         routes

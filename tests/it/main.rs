@@ -102,6 +102,7 @@ mod operations;
 mod operations_page;
 mod operator;
 mod ops;
+mod pay_page;
 mod payment_uris;
 mod planted;
 mod player;

@@ -65,6 +65,7 @@ const TIED: &[(&str, &[&str])] = &[
     ("utoipa", &["api"]),
     ("utoipa_axum", &["api"]),
     ("tokio_rustls", &["listen"]),
+    ("qrcode", &["api"]),
     ("prometheus_client", &["ops"]),
     ("sd_notify", &["daemon"]),
     ("reqwest", &["egress"]),
