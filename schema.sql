@@ -669,8 +669,8 @@ CREATE TABLE pool_addresses (
     -- as in address_sources
     scope      TEXT NOT NULL,
     script     BLOB NOT NULL CHECK (length(script) BETWEEN 1 AND 10000),
-    -- 'taken' = handed out, or (of a restored backup) perhaps so by a later state of this database; 'skipped' =
-    -- perhaps handed out before a kill, or entered by hand
+    -- 'taken' = handed out, or (of a restored backup) perhaps so by a later state of this database;
+    -- 'skipped' = perhaps handed out before a kill, or entered by hand
     state      TEXT NOT NULL CHECK (state = 'free' OR state = 'taken' OR state = 'skipped'),
     derived_at INTEGER NOT NULL,
     taken_at   INTEGER,
