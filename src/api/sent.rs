@@ -16,7 +16,6 @@ use utoipa::IntoParams;
 
 const BODY_BYTES_MAX: usize = 64 << 10;
 const JSON_DEPTH_MAX: usize = 32;
-const KEY_BYTES_MAX: usize = 256;
 
 /// How long a body may take.
 const BODY: Duration = Duration::from_secs(15);
@@ -117,36 +116,8 @@ fn key(headers: &HeaderMap) -> Result<String, Problem> {
         }
         (Some(_), Some(_)) => return Err(bad("idempotency_key_invalid", "send one key, not several")),
     };
-    let form = "1 to 256 visible ASCII characters, in double quotes or bare";
-    let text = value
-        .to_str()
-        .map_err(|_| bad("idempotency_key_invalid", form))?
-        .trim();
-    let key = match text.strip_prefix('"') {
-        Some(rest) => unquoted(rest),
-        None => Some(text.to_owned()),
-    };
-    let is_visible = |key: &String| key.bytes().all(|byte| byte.is_ascii_graphic());
-    key.filter(|key| (1..=KEY_BYTES_MAX).contains(&key.len()))
-        .filter(is_visible)
-        .ok_or_else(|| bad("idempotency_key_invalid", form))
-}
-
-/// The rest of a structured-field string (RFC 8941) after its first quote.
-fn unquoted(rest: &str) -> Option<String> {
-    let mut key = String::new();
-    let mut letters = rest.chars();
-    loop {
-        match letters.next()? {
-            '"' => break,
-            '\\' => match letters.next()? {
-                letter @ ('"' | '\\') => key.push(letter),
-                _ => return None,
-            },
-            letter => key.push(letter),
-        }
-    }
-    letters.as_str().is_empty().then_some(key)
+    let key = value.to_str().ok().and_then(KeyScope::read_key);
+    key.ok_or_else(|| bad("idempotency_key_invalid", KeyScope::KEY_FORM))
 }
 
 /// The whole body, if it is small enough and comes in time.

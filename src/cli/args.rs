@@ -45,6 +45,14 @@ pub struct Cli {
     #[arg(long, global = true)]
     pub json: bool,
 
+    /// Change it once under this key of yours, however often this is run
+    ///
+    /// For commands that change something. The same command with the same key prints its first answer,
+    /// secrets included, and changes nothing; with other arguments it is refused. Answers are kept for `[api]
+    /// idempotency_days`. Without --apply nothing is changed and nothing kept.
+    #[arg(long, global = true, value_name = "KEY")]
+    pub idempotency_key: Option<String>,
+
     /// What to do.
     #[command(subcommand)]
     pub command: Command,

@@ -74,7 +74,7 @@ struct RescanJson {
 /// Where each chain stands. A halted chain is a problem found.
 pub(super) fn status(out: &mut Out, config: &Config) -> anyhow::Result<Outcome> {
     let running = running(config);
-    let (known, is_disk_full) = match open::reader(config) {
+    let (known, is_disk_full) = match open::plain_reader(config) {
         Ok(database) => (database.read(|tx| tx.chain_status())?, database.is_disk_full()),
         // Before the first start nothing was followed, which is an answer and no fault.
         Err(error) if matches!(error.downcast_ref(), Some(StoreError::Missing(_))) => (Vec::new(), false),

@@ -1,16 +1,16 @@
 //! Ids as they are typed: whole, or so much of them as only one has.
 
 use super::Problem;
+use super::once::Opened;
 use super::open;
 use crate::config::Config;
-use crate::store::Database;
 
 /// Fewer digits than these are no beginning of an id: too many have them.
 const DIGITS_MIN: usize = 4;
 
 /// The whole id of what was typed. What is no beginning of an id, or of none that is there, comes back as it
 /// is, for whoever looks for it to say so.
-pub(super) fn whole(database: &Database, typed: &str) -> anyhow::Result<String> {
+pub(super) fn whole(database: &Opened, typed: &str) -> anyhow::Result<String> {
     if !is_beginning(typed) {
         return Ok(typed.to_owned());
     }

@@ -94,7 +94,7 @@ pub(super) fn import(out: &mut Out, config: &Config, import: &Import<'_>) -> any
         leading += 1;
         first = reading.parse(&line, leading)?;
     }
-    let mut database = open::maker(config)?;
+    let mut database = open::plain_maker(config)?;
     let key = database.write(open::now_ms(), |tx| open::known_or_made(tx, chain))?;
     let mut intake = Intake {
         config,

@@ -31,6 +31,9 @@ pub enum Keys {
 To replace a key, make a second one of the same name (two live at a time), change the program over,
 then revoke the first.
 
+With --idempotency-key the answer is kept in the database for `[api] idempotency_days`, the key in it
+included, and shown again.
+
 Scopes: invoice:write, invoice:read, endpoint:manage, events:read, inbox:write, or all of these with
 `all`. An operator's key (--ops) has ops:read, and with events:read the events of operators.
 

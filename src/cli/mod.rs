@@ -19,6 +19,7 @@ mod jobs;
 mod key_args;
 mod keys;
 mod ledger;
+mod once;
 mod open;
 mod out;
 mod repair;
@@ -37,16 +38,17 @@ mod words;
 use crate::config::{Config, ConfigError};
 use crate::rules::Script;
 use crate::store::report::{self, Filter, Listed};
-use crate::store::{AddressKind, Database, StoreError};
+use crate::store::{AddressKind, StoreError};
 use address_args::Addresses;
 use anyhow::Context as _;
 use args::{Chain, ChainArg, Cli, Command, Deposits, Listing, Page, Watch};
 use callback_args::{CallbackFilter, CallbackRetry, Callbacks, Endpoints};
-use clap::{CommandFactory as _, Parser as _};
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use import::Import;
 use inbox_args::InboxCommand;
 use invoice_args::Invoices;
 use key_args::{Keys, Merchants};
+use once::{Keyed, Opened};
 use open::Chains;
 use out::Out;
 use std::process::ExitCode;
@@ -93,11 +95,17 @@ impl Problem {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let typed = Cli::command().try_get_matches();
+    let parsed = typed.and_then(|typed| {
+        let cli = Cli::from_arg_matches(&typed);
+        let cli = cli.map_err(|error| error.format(&mut Cli::command()))?;
+        Ok((cli, typed))
+    });
+    let (cli, typed) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => return ExitCode::from(out::print_usage(error)),
     };
-    match run(&cli) {
+    match run(&cli, &typed) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Found) => ExitCode::from(1),
         Err(error) if out::is_broken_pipe(&error) => ExitCode::SUCCESS,
@@ -108,10 +116,15 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(cli: &Cli) -> anyhow::Result<Outcome> {
-    let mut out = Out::new(cli.json);
-    let out = &mut out;
+fn run(cli: &Cli, typed: &ArgMatches) -> anyhow::Result<Outcome> {
     refuse_json(cli)?;
+    match Keyed::of(cli, typed)? {
+        None => answer(cli, &mut Out::new(cli.json)),
+        Some(keyed) => once::once(&load(cli)?, keyed, cli.json, |out| answer(cli, out)),
+    }
+}
+
+fn answer(cli: &Cli, out: &mut Out) -> anyhow::Result<Outcome> {
     match &cli.command {
         Command::Init { path } => setup::init(out, path),
         Command::Check => setup::check(out, cli.config.as_deref()),
@@ -340,12 +353,7 @@ fn man_pages(command: &clap::Command, pages: &mut Vec<u8>) -> std::io::Result<()
 }
 
 /// The filters that deposits and credits share.
-fn filter(
-    config: &Config,
-    database: &Database,
-    chains: &Chains,
-    listing: &Listing,
-) -> anyhow::Result<Filter> {
+fn filter(config: &Config, database: &Opened, chains: &Chains, listing: &Listing) -> anyhow::Result<Filter> {
     let txid = |text: &String| {
         open::txid(text).ok_or_else(|| {
             Problem::misuse(format!("{text:?} is no transaction id"), "give its 64 hex digits")

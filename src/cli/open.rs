@@ -2,6 +2,7 @@
 
 use super::Problem;
 use super::args::{ChainArg, Page};
+use super::once::Opened;
 use crate::address::{self, AddressError, EvmAddress};
 use crate::clock::Clock;
 use crate::config::{ChainConfig, Config};
@@ -16,17 +17,32 @@ use anyhow::Context as _;
 use std::path::Path;
 
 /// Opens the config's database for reading.
-pub(super) fn reader(config: &Config) -> anyhow::Result<Database> {
-    open(&config.database, OpenMode::ReadOnly)
+pub(super) fn reader(config: &Config) -> anyhow::Result<Opened> {
+    Opened::by(config, plain_reader)
 }
 
 /// Opens the config's database for writing; it must be there.
-pub(super) fn writer(config: &Config) -> anyhow::Result<Database> {
-    open(&config.database, OpenMode::Write)
+pub(super) fn writer(config: &Config) -> anyhow::Result<Opened> {
+    Opened::by(config, plain_writer)
 }
 
 /// Opens the config's database for writing and makes it where there is none yet, as the daemon would.
-pub(super) fn maker(config: &Config) -> anyhow::Result<Database> {
+pub(super) fn maker(config: &Config) -> anyhow::Result<Opened> {
+    Opened::by(config, plain_maker)
+}
+
+/// As [`reader`], for a command that takes no key.
+pub(super) fn plain_reader(config: &Config) -> anyhow::Result<Database> {
+    open(&config.database, OpenMode::ReadOnly)
+}
+
+/// As [`writer`].
+pub(super) fn plain_writer(config: &Config) -> anyhow::Result<Database> {
+    open(&config.database, OpenMode::Write)
+}
+
+/// As [`maker`].
+pub(super) fn plain_maker(config: &Config) -> anyhow::Result<Database> {
     match Database::open(&config.database, OpenMode::Write) {
         Err(StoreError::Missing(_)) => {}
         other => return other.with_context(|| doing(&config.database)),
@@ -37,7 +53,7 @@ pub(super) fn maker(config: &Config) -> anyhow::Result<Database> {
         Err(StoreError::Locked { .. }) => {}
         Err(error) => return Err(error).with_context(|| doing(&config.database)),
     }
-    writer(config)
+    plain_writer(config)
 }
 
 fn open(path: &Path, mode: OpenMode) -> anyhow::Result<Database> {
@@ -166,7 +182,7 @@ impl Chains {
     /// The assets that are meant by what was typed: a CAIP-19 id, a token's contract, or a symbol.
     pub(super) fn assets(
         &self,
-        database: &Database,
+        database: &Opened,
         chain: Option<ChainKey>,
         typed: &str,
     ) -> anyhow::Result<Vec<AssetKey>> {

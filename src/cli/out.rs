@@ -16,25 +16,58 @@ use std::io::{ErrorKind, IsTerminal as _, Write as _};
 pub(super) struct Out {
     /// True if the answer is asked for in JSON.
     pub(super) json: bool,
-    stdout: std::io::BufWriter<std::io::Stdout>,
+    to: To,
+}
+
+/// Where the answer goes.
+enum To {
+    Stdout(std::io::BufWriter<std::io::Stdout>),
+    /// It is printed once what it says is so.
+    Kept(Vec<u8>),
 }
 
 impl Out {
     pub(super) fn new(json: bool) -> Out {
         Out {
             json,
-            stdout: std::io::BufWriter::new(std::io::stdout()),
+            to: To::Stdout(std::io::BufWriter::new(std::io::stdout())),
+        }
+    }
+
+    /// Keeps the answer instead of printing it.
+    pub(super) fn kept(json: bool) -> Out {
+        Out {
+            json,
+            to: To::Kept(Vec::new()),
+        }
+    }
+
+    /// What was kept.
+    pub(super) fn into_text(self) -> String {
+        match self.to {
+            To::Stdout(_) => String::new(),
+            To::Kept(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        }
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        match &mut self.to {
+            To::Stdout(stdout) => stdout.write_all(bytes).context("write the answer"),
+            To::Kept(kept) => {
+                kept.extend_from_slice(bytes);
+                Ok(())
+            }
         }
     }
 
     /// One line for people, with nothing in it that would move a terminal's cursor.
     pub(super) fn line(&mut self, text: impl AsRef<str>) -> anyhow::Result<()> {
-        writeln!(self.stdout, "{}", escaped(text.as_ref())).context("write the answer")
+        self.put(format!("{}\n", escaped(text.as_ref())).as_bytes())
     }
 
     /// A whole answer as it is.
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> anyhow::Result<Outcome> {
-        self.stdout.write_all(bytes).context("write the answer")?;
+        self.put(bytes)?;
         self.done()
     }
 
@@ -68,9 +101,7 @@ impl Out {
                 true => table.shortened().to_text(),
                 false => table.to_text(),
             };
-            self.stdout
-                .write_all(text.as_bytes())
-                .context("write the answer")?;
+            self.put(text.as_bytes())?;
         }
         if let Some(next) = next {
             self.line(format!("more: --after {next}"))?;
@@ -86,7 +117,9 @@ impl Out {
     /// Hands everything to the operating system, whose refusal must not be lost as it would be in a
     /// destructor.
     pub(super) fn done(&mut self) -> anyhow::Result<Outcome> {
-        self.stdout.flush().context("write the answer")?;
+        if let To::Stdout(stdout) = &mut self.to {
+            stdout.flush().context("write the answer")?;
+        }
         Ok(Outcome::Done)
     }
 }

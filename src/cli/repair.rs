@@ -4,6 +4,7 @@
 use super::args::{AcceptReorg, DepositRepair, Repair, Rescan};
 use super::deposits;
 use super::ids as ids_typed;
+use super::once::Opened;
 use super::open::{self, Chains};
 use super::out::Out;
 use super::{Outcome, Problem};
@@ -13,7 +14,7 @@ use crate::check::running::{Running, START, running};
 use crate::config::{ChainConfig, Config};
 use crate::rules::ids;
 use crate::rules::state::State;
-use crate::store::{Backfill, ChainKey, Database, Deposit};
+use crate::store::{Backfill, ChainKey, Deposit};
 use serde::Serialize;
 
 /// What a repair did, or would do.
@@ -166,7 +167,7 @@ fn cancel_rescan(
 }
 
 /// What would be refused with `--apply` is refused without it too.
-fn check_rescan(database: &Database, chain: ChainKey, from: u64, backfill: &Backfill) -> anyhow::Result<()> {
+fn check_rescan(database: &Opened, chain: ChainKey, from: u64, backfill: &Backfill) -> anyhow::Result<()> {
     let (row, is_watched) = database.read(|tx| {
         let is_watched = match backfill {
             Backfill::Script(script) => tx.address(chain, script)?.is_some(),
@@ -292,7 +293,7 @@ fn one(config: &Config, id: &str) -> anyhow::Result<Vec<deposits::DepositJson>> 
     })?)
 }
 
-fn known_chain(database: &Database, chain: ChainConfig<'_>) -> anyhow::Result<ChainKey> {
+fn known_chain(database: &Opened, chain: ChainConfig<'_>) -> anyhow::Result<ChainKey> {
     let row = database.read(|tx| tx.chain(chain.chain()))?;
     Ok(row.ok_or_else(|| open::never_followed(chain.alias()))?.key)
 }

@@ -72,7 +72,7 @@ struct BackupJson {
 
 /// Copies the database; progress goes to stderr.
 pub(super) fn backup(out: &mut Out, config: &Config, file: &Path, replace: bool) -> anyhow::Result<Outcome> {
-    let database = open::reader(config)?;
+    let database = open::plain_reader(config)?;
     let existing = if replace {
         Existing::Replace
     } else {

@@ -1,6 +1,7 @@
 //! `endpoint test`: sends one event through the daemon, and says what came of it or what it waits for.
 
 use super::callbacks::{Standing, blocker_words, standings, wait_for_attempt};
+use super::once;
 use super::open;
 use super::out::Out;
 use super::{Outcome, Problem};
@@ -27,6 +28,9 @@ pub(super) fn test(out: &mut Out, config: &Config, id: &str, wait_secs: u32) -> 
         return Err(Problem::found(format!("{id} is paused ({reason}): nothing is sent to it"), next).into());
     }
     let event = database.write(open::now_ms(), |tx| tx.test_endpoint(id))?;
+    if once::is_under_key() {
+        return queued(out, &event, id);
+    }
     let tried = wait_for_attempt(config, &event, id, Duration::from_secs(wait_secs.into()))?;
     let is_delivered = tried.as_ref().is_some_and(|row| row.state == "delivered");
     if out.json {
@@ -54,6 +58,23 @@ pub(super) fn test(out: &mut Out, config: &Config, id: &str, wait_secs: u32) -> 
     } else {
         Ok(Outcome::Found)
     }
+}
+
+/// Under a key it is sent once this command has ended: what came of it is told elsewhere.
+fn queued(out: &mut Out, event: &str, id: &str) -> anyhow::Result<Outcome> {
+    if out.json {
+        return out.json(&TestJson {
+            event,
+            endpoint: id,
+            state: None,
+            last_status: None,
+            last_error: None,
+        });
+    }
+    out.line(format!(
+        "{event} is queued; `creditd callbacks show {event}` tells what comes of it"
+    ))?;
+    out.done()
 }
 
 /// Who refused: the receiver, our own guard, or nobody because nobody was reached.

@@ -3,6 +3,7 @@
 mod answer;
 
 use super::ids;
+use super::once::Opened;
 use super::open::{self, Chains};
 use super::out::Out;
 use super::table::shown;
@@ -10,7 +11,6 @@ use super::{Outcome, Problem};
 use crate::check::counted;
 use crate::config::{ChainConfig, Config};
 use crate::rules::Txid;
-use crate::store::Database;
 use answer::{ChangeJson, EntryJson, InputJson, OutputJson, StoryJson, TxJson, json};
 
 /// Tells the story of a transaction on every chain that knows it.
@@ -47,7 +47,7 @@ pub(super) fn tx(out: &mut Out, config: &Config, typed: &str) -> anyhow::Result<
 }
 
 /// The transaction of a deposit or of a credit.
-fn txid_of(database: &Database, typed: &str) -> anyhow::Result<Txid> {
+fn txid_of(database: &Opened, typed: &str) -> anyhow::Result<Txid> {
     let id = ids::whole(database, typed)?;
     let txid = database.read(|tx| {
         let deposit = tx.deposit(&id)?.map(|deposit| deposit.outpoint.txid);

@@ -130,7 +130,7 @@ impl Database {
         Some(self.committed(committed))
     }
 
-    fn writer(&self) -> Result<Writer, StoreError> {
+    pub(super) fn writer(&self) -> Result<Writer, StoreError> {
         match &self.role {
             Role::Daemon { epoch, .. } => Ok(Writer::Daemon { epoch: *epoch }),
             Role::Command => Ok(Writer::Command {

@@ -23,6 +23,43 @@ pub struct KeyScope {
     pub key: String,
 }
 
+/// The longest key.
+const KEY_BYTES_MAX: usize = 256;
+
+impl KeyScope {
+    /// What a key may be, in words.
+    pub const KEY_FORM: &'static str = "1 to 256 visible ASCII characters, in double quotes or bare";
+
+    /// The key that is meant by a text: a structured-field string or bare, which are the same.
+    pub fn read_key(text: &str) -> Option<String> {
+        let text = text.trim();
+        let key = match text.strip_prefix('"') {
+            Some(rest) => unquoted(rest)?,
+            None => text.to_owned(),
+        };
+        let is_key =
+            (1..=KEY_BYTES_MAX).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
+        is_key.then_some(key)
+    }
+}
+
+/// The rest of a structured-field string (RFC 8941) after its first quote.
+fn unquoted(rest: &str) -> Option<String> {
+    let mut key = String::new();
+    let mut letters = rest.chars();
+    loop {
+        match letters.next()? {
+            '"' => break,
+            '\\' => match letters.next()? {
+                letter @ ('"' | '\\') => key.push(letter),
+                _ => return None,
+            },
+            letter => key.push(letter),
+        }
+    }
+    letters.as_str().is_empty().then_some(key)
+}
+
 /// An answer that is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptAnswer {

@@ -68,6 +68,7 @@ mod threads;
 mod transact;
 mod txs;
 mod unattributed;
+mod whole;
 
 pub use address_sources::{NewSource, SourceKind, SourceRow, SourceStanding};
 pub use addresses::{AddressAdded, AddressConflict, AddressKey, AddressKind, NewAddress};
@@ -106,6 +107,7 @@ pub use restored_ranges::RestoredRange;
 pub use shell::Store;
 pub use sweep::{BalanceRead, Opening, SweepSpan, SweepWork};
 pub use unattributed::{ClosedAs, UnattributedRow};
+pub use whole::Whole;
 
 /// A consistent view of the database. Only this module makes one.
 pub struct ReadTx<'a> {

@@ -89,7 +89,17 @@ fn begin(conn: &Connection) -> Result<(), StoreError> {
     Ok(conn.execute_batch("BEGIN IMMEDIATE")?)
 }
 
-fn commit(conn: &Connection) -> Result<(), StoreError> {
+/// Begins a transaction that is ended with [`commit`] or [`roll_back`].
+pub(super) fn begin_checked(conn: &Connection, writer: Writer) -> Result<(), StoreError> {
+    begin(conn)?;
+    let checked = check_writer(conn, writer);
+    if checked.is_err() {
+        roll_back(conn)?;
+    }
+    checked
+}
+
+pub(super) fn commit(conn: &Connection) -> Result<(), StoreError> {
     refuse_lost(conn)?;
     Ok(conn.execute_batch("COMMIT")?)
 }
@@ -177,6 +187,25 @@ pub(super) fn write_together(
         high_water.reserve(&all.takes)?;
         Ok(all)
     })
+}
+
+/// A part of a transaction that is open: one savepoint.
+pub(super) fn write_part<T>(
+    conn: &Connection,
+    now_ms: i64,
+    mut work: impl FnMut(&mut WriteTx<'_>) -> Result<T, StoreError>,
+    high_water: &mut impl Reserve,
+) -> Result<T, StoreError> {
+    conn.prepare_cached("SAVEPOINT part")?.execute([])?;
+    let mut tx = WriteTx::new(conn, now_ms);
+    let outcome = work(&mut tx).and_then(|done| tx.settle_touched().map(|()| done));
+    let outcome = outcome.and_then(|done| high_water.reserve(&tx.takes).map(|()| done));
+    refuse_lost(conn)?;
+    if outcome.is_err() {
+        conn.prepare_cached("ROLLBACK TO part")?.execute([])?;
+    }
+    conn.prepare_cached("RELEASE part")?.execute([])?;
+    outcome
 }
 
 /// What a member leaves to do before and after the commit.

@@ -226,7 +226,7 @@ fn invoice_keys_are_documented(commands: &mut BTreeSet<String>) {
 }
 
 /// Every command, as the help lists them.
-fn commands() -> Vec<String> {
+pub(super) fn commands() -> Vec<String> {
     let mut found = Vec::new();
     let mut groups = vec![String::new()];
     while let Some(group) = groups.pop() {

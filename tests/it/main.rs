@@ -54,6 +54,7 @@ mod cli_help;
 mod cli_inbox;
 mod cli_invoices;
 mod cli_json;
+mod cli_once;
 mod cli_reports;
 mod cli_running;
 mod cli_unattributed;
