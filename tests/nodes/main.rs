@@ -1,5 +1,5 @@
-//! Tests against what is not ours: a real bitcoind on regtest, a real EVM node (Anvil), and receivers of
-//! callbacks in other languages. They fail where there is none; `tests/run tools` fetches them.
+//! Tests against what is not ours: a real bitcoind on regtest, a real EVM node (Anvil), a real browser, and
+//! receivers of callbacks in other languages. They fail where there is none; `tests/run tools` fetches them.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,6 +11,7 @@ mod anvil;
 mod between_calls;
 mod bitcoin_source;
 mod books;
+mod browser;
 mod cases_atomic;
 mod cases_evm;
 mod cases_identity;
@@ -36,6 +37,7 @@ mod lossy;
 mod market;
 mod merchant;
 mod own_coins;
+mod pay_page;
 mod payments;
 mod pools;
 mod reorgs;

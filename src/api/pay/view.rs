@@ -153,7 +153,7 @@ fn network(invoice: &Invoice, chain: Option<&ChainRow>) -> String {
             None => format!("chain {chain_id}"),
         },
         (None, Some(Network::Main)) => "Bitcoin".to_owned(),
-        (None, Some(network)) => format!("Bitcoin {network} (for tests: the coins are worth nothing)"),
+        (None, Some(network)) => format!("Bitcoin {network} (test coins)"),
         (None, None) => chain.map_or_else(String::new, |row| row.alias.clone()),
     }
 }

@@ -68,19 +68,15 @@ fn meaning(view: &View) -> Vec<String> {
         Standing::Paid => vec!["Thank you. You can close this page.".to_owned()],
         Standing::Overpaid => vec![format!("{} more than asked for came. {ask}", view.too_much)],
         Standing::Late => vec![format!("Your payment came after the time was over. {ask}")],
-        Standing::Expired => match came {
-            Some(came) => vec![format!(
-                "The time is over: do not pay any more. {came} came. {ask}"
-            )],
-            None => vec!["The time is over: do not pay to this address any more.".to_owned()],
-        },
-        Standing::Cancelled if view.has_payments => {
-            vec![format!(
-                "The merchant took it back: do not pay any more. A payment came. {ask}"
-            )]
+        Standing::Expired => {
+            let over = format!("The time was over at {}: do not pay any more.", view.expiry());
+            let came = came.map(|came| format!("{came} came. {ask}"));
+            [Some(over), came].into_iter().flatten().collect()
         }
         Standing::Cancelled => {
-            vec!["The merchant took it back: do not pay to this address any more.".to_owned()]
+            let over = "The merchant took it back: do not pay any more.".to_owned();
+            let came = view.has_payments.then(|| format!("A payment came. {ask}"));
+            [Some(over), came].into_iter().flatten().collect()
         }
     }
 }
@@ -141,7 +137,7 @@ fn ask(view: &View, html: &mut String) {
     }
     let _ = write!(
         html,
-        "<div><dt>Pay before</dt><dd><time>{}</time> <span id=\"left\" \
+        "<div><dt>Pay before</dt><dd><time>{}</time><span id=\"left\" \
          role=\"timer\"></span></dd></div></dl>",
         view.expiry()
     );
@@ -150,10 +146,15 @@ fn ask(view: &View, html: &mut String) {
 /// A field, with a button that copies a text where there is one. The button is shown by the script, without
 /// which it can do nothing.
 fn field(html: &mut String, name: &str, shown: &str, copied: Option<&str>) {
+    let class = if shown.contains(' ') {
+        "value"
+    } else {
+        "value exact"
+    };
     let (label, shown) = (Escaped(name), Escaped(shown));
     let _ = write!(
         html,
-        "<div><dt>{label}</dt><dd><span class=\"value\">{shown}</span>"
+        "<div><dt>{label}</dt><dd><span class=\"{class}\">{shown}</span>"
     );
     if let Some(copied) = copied {
         let _ = write!(
@@ -177,7 +178,7 @@ fn listed(payment: &PaymentView) -> String {
         (Some(Wait::Block), false) => "in no block yet".to_owned(),
     };
     format!(
-        "<strong>{}</strong>, {}<br><span class=\"value\">{}</span>",
+        "<strong>{}</strong>, {}<br><span class=\"value exact\">{}</span>",
         Escaped(&payment.amount),
         Escaped(&standing),
         Escaped(&payment.txid)
