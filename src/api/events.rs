@@ -44,9 +44,22 @@ pub(super) struct After {
     /// Events after this number (0).
     #[param(minimum = 0)]
     after: Option<u64>,
-    /// At most so many (1 to 1000; 100); of lists alone.
+    /// At most so many (1 to 1000; 100).
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
+}
+
+impl After {
+    fn after(&self) -> Result<u64, Problem> {
+        let after = self.after.unwrap_or(0);
+        match i64::try_from(after) {
+            Ok(_) => Ok(after),
+            Err(_) => {
+                let detail = "take `next` of the page before as it is";
+                Err(Problem::bad_request("invalid_query", detail).at("after"))
+            }
+        }
+    }
 }
 
 /// An event.
@@ -76,7 +89,7 @@ pub(super) struct Events {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Replay {
-    /// This endpoint alone; all that are subscribed to its type where none is given.
+    /// This endpoint alone. Where none is given: all that are subscribed to its type, and that of its invoice.
     #[serde(default)]
     endpoint: Option<String>,
 }
@@ -105,7 +118,7 @@ fn reads(caller: &Caller) -> Result<Option<i64>, Problem> {
 /// The same bytes under the same ids as the callbacks. An operator's key reads the events of operators.
 /// Scope: `events:read`.
 #[utoipa::path(
-    get, path = "/v1/events", tag = "events", params(After),
+    get, path = "/v1/events", operation_id = "list_events", tag = "events", params(After),
     responses((status = 200, body = Events), Problems)
 )]
 pub(super) async fn list(
@@ -114,7 +127,7 @@ pub(super) async fn list(
     Asked(asked): Asked<After>,
 ) -> Result<Json<Events>, Problem> {
     let merchant = reads(&caller)?;
-    let after = asked.after.unwrap_or(0);
+    let after = asked.after()?;
     let limit = asked.limit.unwrap_or(PAGE_ROWS);
     if !(1..=PAGE_ROWS_MAX).contains(&limit) {
         let detail = format!("a whole number from 1 to {PAGE_ROWS_MAX}");
@@ -145,7 +158,7 @@ pub(super) async fn list(
 /// Server-sent events: `id` is the number, `event` the type, `data` the body. Goes on after `Last-Event-ID`
 /// or `after`. Scope: `events:read`.
 #[utoipa::path(
-    get, path = "/v1/events/stream", tag = "events", params(After),
+    get, path = "/v1/events/stream", operation_id = "stream_events", tag = "events", params(After),
     responses((status = 200, body = String, content_type = "text/event-stream"), Problems)
 )]
 pub(super) async fn stream(
@@ -159,6 +172,7 @@ pub(super) async fn stream(
         let detail = "a stream has no end";
         return Err(Problem::bad_request("invalid_query", detail).at("limit"));
     }
+    let after = asked.after()?;
     let last = headers
         .get("last-event-id")
         .and_then(|id| id.to_str().ok()?.parse().ok());
@@ -166,7 +180,7 @@ pub(super) async fn stream(
         woken: api.0.store.woken(),
         ending: api.0.ending.subscribe(),
         clock: api.0.clock,
-        after: last.or(asked.after).unwrap_or(0),
+        after: last.unwrap_or(after),
         ready: VecDeque::new(),
         quiet_looks: 0,
         merchant,
@@ -236,7 +250,8 @@ impl Follower {
 ///
 /// With its id and its bytes. Scope: `events:read`.
 #[utoipa::path(
-    post, path = "/v1/events/{id}/replay", tag = "events", request_body = Replay,
+    post, path = "/v1/events/{id}/replay", operation_id = "replay_event",
+    tag = "events", request_body = Replay,
     params(("id" = String, Path), Keyed),
     responses((status = 202, body = Replayed), Problems)
 )]
@@ -252,15 +267,16 @@ pub(super) async fn replay(
     let prepare = async {
         let replay: Replay = sent.read()?;
         Ok(effect(move |tx| {
-            let found = tx.event_owner(&id)?;
-            let Some((kind, _)) = found.filter(|(_, whose)| *whose == Some(owner.key)) else {
+            let found = tx.event_about(&id)?;
+            let Some(event) = found.filter(|event| event.merchant == Some(owner.key)) else {
                 return Err(Problem::not_found("there is no such event").into());
             };
             let endpoints = match &replay.endpoint {
                 Some(endpoint) => vec![own(tx, endpoint, &owner)?.id],
                 None => {
                     let own = tx.endpoints()?.into_iter().filter(|endpoint| {
-                        endpoint.merchant.as_ref() == Some(&owner.slug) && endpoint.is_subscribed(&kind)
+                        endpoint.merchant.as_ref() == Some(&owner.slug)
+                            && endpoint.is_subscribed(&event.kind, &event.subject)
                     });
                     own.map(|endpoint| endpoint.id).collect()
                 }

@@ -76,7 +76,7 @@ fn plan(config: &Config, event: &str, endpoint: Option<&str>) -> anyhow::Result<
     let (found, endpoints) = open::reader(config)?.read(|tx| {
         // What would be refused with `--apply` is refused without it too.
         tx.event_body(event)?;
-        endpoint.map(|id| tx.endpoint(id)).transpose()?;
+        endpoint.map(|id| tx.sendable(event, id)).transpose()?;
         Ok((standings(tx, config, &filter, page)?, tx.endpoints()?))
     })?;
     let paused = |id: &str| {

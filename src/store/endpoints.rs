@@ -51,9 +51,9 @@ fn endpoint_row(row: &Row<'_>) -> Result<Endpoint, rusqlite::Error> {
 }
 
 impl Endpoint {
-    /// Does it get events of this type?
-    pub fn is_subscribed(&self, kind: &str) -> bool {
-        self.invoice.is_none() && covers(&self.types, kind)
+    /// Does it get events of this type and subject? That of one invoice is told of that one alone.
+    pub fn is_subscribed(&self, kind: &str, subject: &str) -> bool {
+        self.invoice.as_ref().is_none_or(|invoice| invoice == subject) && covers(&self.types, kind)
     }
 }
 

@@ -27,6 +27,42 @@ pub struct Undelivered {
 }
 
 impl ReadTx<'_> {
+    /// The number and the subject of an event that an endpoint may be told of.
+    ///
+    /// # Errors
+    /// Refuses an event of another owner, and at the endpoint of one invoice what is not of that invoice.
+    pub fn sendable(&self, event: &str, endpoint: &str) -> Result<(i64, String, Endpoint), StoreError> {
+        let endpoint = self.endpoint(endpoint)?;
+        let found: Option<(i64, String, Option<i64>)> = self
+            .conn()
+            .query_row(
+                "SELECT v.seq, v.subject, v.merchant FROM events v WHERE v.id = ?1",
+                [event],
+                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+            )
+            .optional()?;
+        let Some((seq, subject, merchant)) = found else {
+            return Err(StoreError::Refused(format!(
+                "no event {event}: `creditd callbacks list` shows ids"
+            )));
+        };
+        let owner = self.owner_of(&endpoint)?;
+        if owner != merchant {
+            return Err(StoreError::Refused(format!(
+                "{event} is not an event of the owner of {}: `creditd endpoint list` shows whose each is",
+                endpoint.id
+            )));
+        }
+        let is_of_invoice = |invoice: &String| *invoice == subject || subject.starts_with("endpoint:");
+        match endpoint.invoice.as_ref().is_none_or(is_of_invoice) {
+            true => Ok((seq, subject, endpoint)),
+            false => Err(StoreError::Refused(format!(
+                "{event} is not of the one invoice that {} is told of: `creditd endpoint list` shows which",
+                endpoint.id
+            ))),
+        }
+    }
+
     /// How much an endpoint has not got at a moment.
     pub fn undelivered(&self, endpoint: &Endpoint, now_ms: i64) -> Result<Undelivered, StoreError> {
         let count = |sql: &str, now: i64| -> Result<u64, StoreError> {
@@ -49,27 +85,7 @@ impl WriteTx<'_> {
     /// Sends an event to an endpoint again, or for the first time: from the first step of the ladder, its
     /// earlier attempts kept. False when it is on its way or due anyway.
     pub fn retry_delivery(&mut self, event: &str, endpoint: &str, reason: &str) -> Result<bool, StoreError> {
-        let endpoint = self.endpoint(endpoint)?;
-        let found: Option<(i64, String, Option<i64>)> = self
-            .conn()
-            .query_row(
-                "SELECT v.seq, v.subject, v.merchant FROM events v WHERE v.id = ?1",
-                [event],
-                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
-            )
-            .optional()?;
-        let Some((seq, subject, merchant)) = found else {
-            return Err(StoreError::Refused(format!(
-                "no event {event}: `creditd callbacks list` shows ids"
-            )));
-        };
-        let owner = self.owner_of(&endpoint)?;
-        if owner != merchant {
-            return Err(StoreError::Refused(format!(
-                "{event} is not an event of the owner of {}: `creditd endpoint list` shows whose each is",
-                endpoint.id
-            )));
-        }
+        let (seq, subject, endpoint) = self.sendable(event, endpoint)?;
         let now = self.now_ms();
         let changed = self.queue_delivery(seq, endpoint.key, &subject)?
             || 1 == self.conn().execute(

@@ -232,3 +232,43 @@ fn events_over_http_have_the_ids_and_the_very_bytes_of_their_callbacks() {
         "what comes later is streamed as it comes"
     );
 }
+
+#[test]
+fn the_endpoint_of_one_invoice_is_sent_that_one_again_and_no_other() {
+    let node = FakeNode::regtest(1);
+    let daemon = started(&node);
+    let shop = daemon.client("shop", "all");
+    let made = ["a", "b"].map(|name| {
+        let url = format!("http://127.0.0.1:9/{name}");
+        let body = json!({"asset": "BTC", "amount": "1", "callback_url": url}).to_string();
+        let invoice = shop.post("/v1/invoices", name, &body).expect(201);
+        invoice["callback"]["endpoint"].as_str().unwrap().to_owned()
+    });
+    let url = r#"{"url":"http://127.0.0.1:9/hook"}"#;
+    let all = shop.post("/v1/endpoints", "e", url).expect(201)["endpoint"]["id"].clone();
+    let events = shop.get("/v1/events").expect(200)["events"].clone();
+    let event = events[0]["id"].as_str().unwrap();
+    let path = format!("/v1/events/{event}/replay");
+    let to_other = json!({"endpoint": made[1]}).to_string();
+    assert_eq!(shop.post(&path, "other", &to_other).problem(409).0, "refused");
+    let told = daemon.cli(&[
+        "callbacks",
+        "retry",
+        event,
+        "--endpoint",
+        &made[1],
+        "--reason",
+        "asked",
+    ]);
+    let words = String::from_utf8(told.stderr).unwrap();
+    assert!(
+        words.contains("not of the one invoice"),
+        "dry, and refused all the same: {words}"
+    );
+    assert_eq!(
+        shop.post(&path, "all", "{}").expect(202)["endpoints"],
+        json!([made[0], all]),
+        "its own, and those of every invoice"
+    );
+    daemon.assert_sound();
+}

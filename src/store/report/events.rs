@@ -19,6 +19,17 @@ pub struct FrozenEvent {
     pub body: String,
 }
 
+/// What an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventAbout {
+    /// Its type.
+    pub kind: String,
+    /// The credit, deposit, invoice, chain, webhook or endpoint.
+    pub subject: String,
+    /// The database's number of the merchant whose it is; `None` = that of operators.
+    pub merchant: Option<i64>,
+}
+
 impl ReadTx<'_> {
     /// The events after number `seq` of one merchant, or of operators, in order.
     ///
@@ -43,15 +54,21 @@ impl ReadTx<'_> {
         Ok(events)
     }
 
-    /// The type of an event and whose it is; `None` where there is none.
+    /// What an event is about, and whose it is; `None` where there is none.
     ///
     /// # Errors
     /// Those of the database.
-    pub fn event_owner(&self, id: &str) -> Result<Option<(String, Option<i64>)>, StoreError> {
+    pub fn event_about(&self, id: &str) -> Result<Option<EventAbout>, StoreError> {
         let mut statement = self
             .conn()
-            .prepare_cached("SELECT type, merchant FROM events WHERE id = ?1")?;
-        let found = statement.query_row([id], |row| Ok((row.get(0)?, row.get(1)?)));
+            .prepare_cached("SELECT type, subject, merchant FROM events WHERE id = ?1")?;
+        let found = statement.query_row([id], |row| {
+            Ok(EventAbout {
+                kind: row.get(0)?,
+                subject: row.get(1)?,
+                merchant: row.get(2)?,
+            })
+        });
         Ok(found.optional()?)
     }
 

@@ -15,7 +15,7 @@ mod story;
 pub use balances::Balance;
 pub use callbacks::{AttemptRow, Blocker, DeliveryFilter, DeliveryRow};
 pub use chains::ChainStatus;
-pub use events::FrozenEvent;
+pub use events::{EventAbout, FrozenEvent};
 pub use inbox::{AsideRow, InboxFilter, InboxRow};
 pub use invoices::InvoiceFilter;
 pub use lists::{AddressRow, CreditRow, Filter, Listed, Page};
