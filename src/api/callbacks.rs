@@ -128,7 +128,7 @@ fn json(endpoint: Endpoint) -> EndpointJson {
 ///
 /// Scope: `endpoint:manage`.
 #[utoipa::path(
-    get, path = "/v1/endpoints", tag = "endpoints",
+    get, path = "/v1/endpoints", operation_id = "list_endpoints", tag = "endpoints",
     responses((status = 200, body = Endpoints), Problems)
 )]
 pub(super) async fn list(State(api): State<Api>, caller: Caller) -> Result<Json<Endpoints>, Problem> {
@@ -144,7 +144,8 @@ pub(super) async fn list(State(api): State<Api>, caller: Caller) -> Result<Json<
 ///
 /// The same URL again is the same endpoint. Scope: `endpoint:manage`.
 #[utoipa::path(
-    post, path = "/v1/endpoints", tag = "endpoints", request_body = NewEndpoint,
+    post, path = "/v1/endpoints", operation_id = "add_endpoint",
+    tag = "endpoints", request_body = NewEndpoint,
     params(Keyed),
     responses((status = 201, body = EndpointAdded), (status = 200, body = EndpointAdded), Problems)
 )]
@@ -192,7 +193,8 @@ pub(super) async fn add(State(api): State<Api>, caller: Caller, sent: Sent) -> R
 ///
 /// Its events are queued and not sent. Scope: `endpoint:manage`.
 #[utoipa::path(
-    post, path = "/v1/endpoints/{id}/pause", tag = "endpoints", request_body = Because,
+    post, path = "/v1/endpoints/{id}/pause", operation_id = "pause_endpoint",
+    tag = "endpoints", request_body = Because,
     params(("id" = String, Path), Keyed),
     responses((status = 200, body = EndpointJson), Problems)
 )]
@@ -209,7 +211,8 @@ pub(super) async fn pause(
 ///
 /// What is queued is sent. Scope: `endpoint:manage`.
 #[utoipa::path(
-    post, path = "/v1/endpoints/{id}/resume", tag = "endpoints", request_body = Because,
+    post, path = "/v1/endpoints/{id}/resume", operation_id = "resume_endpoint",
+    tag = "endpoints", request_body = Because,
     params(("id" = String, Path), Keyed),
     responses((status = 200, body = EndpointJson), Problems)
 )]
@@ -250,7 +253,8 @@ async fn set_paused(
 ///
 /// Callbacks carry both signatures for a while. Scope: `endpoint:manage`.
 #[utoipa::path(
-    post, path = "/v1/endpoints/{id}/rotate-secret", tag = "endpoints", request_body = Rotate,
+    post, path = "/v1/endpoints/{id}/rotate-secret", operation_id = "rotate_secret",
+    tag = "endpoints", request_body = Rotate,
     params(("id" = String, Path), Keyed),
     responses((status = 200, body = EndpointAdded), Problems)
 )]
@@ -300,7 +304,8 @@ pub(super) async fn rotate(
 ///
 /// To this endpoint alone. Scope: `endpoint:manage`.
 #[utoipa::path(
-    post, path = "/v1/endpoints/{id}/test", tag = "endpoints", request_body = Nothing,
+    post, path = "/v1/endpoints/{id}/test", operation_id = "test_endpoint",
+    tag = "endpoints", request_body = Nothing,
     params(("id" = String, Path), Keyed),
     responses((status = 202, body = Tested), Problems)
 )]

@@ -1,6 +1,7 @@
 //! The description of the API: made from the code, served as OpenAPI.
 
-use super::Api;
+use super::problem::ProblemJson;
+use super::{Api, faults};
 use axum::Router;
 use axum::http::{HeaderValue, header};
 use axum::routing::get;
@@ -17,6 +18,7 @@ use utoipa::{Modify, OpenApi};
                        request, sent again or in parallel, answers the same and acts once."
     ),
     modifiers(&Keys),
+    components(schemas(ProblemJson)),
     security(("key" = []))
 )]
 pub(super) struct Description;
@@ -48,7 +50,7 @@ pub(super) fn with_keeping(
 
 /// `/openapi.json`, the same bytes for everybody.
 pub(super) fn routes(description: utoipa::openapi::OpenApi) -> Router<Api> {
-    let json = description.to_json().unwrap_or_default();
+    let json = faults::told(&description);
     let content_type = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
     Router::new().route("/openapi.json", get(async move || (content_type, json)))
 }

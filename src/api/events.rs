@@ -89,7 +89,7 @@ pub(super) struct Events {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Replay {
-    /// This endpoint alone. Where none is given: all that are subscribed to its type, and that of its invoice.
+    /// This endpoint alone; where none is given all that are subscribed to its type, and that of its invoice.
     #[serde(default)]
     endpoint: Option<String>,
 }

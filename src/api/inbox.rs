@@ -27,7 +27,7 @@ pub(super) struct ReceivedJson {
 ///
 /// Of a source that the config names, signed as that source signs. Needs no key.
 #[utoipa::path(
-    post, path = "/v1/inbox/{source}", tag = "inbox",
+    post, path = "/v1/inbox/{source}", operation_id = "receive_webhook", tag = "inbox",
     params(("source" = String, Path, description = "The source's name in the config")),
     request_body(content = String, description = "As the source signed it"),
     responses((status = 200, body = ReceivedJson), Problems),

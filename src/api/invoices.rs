@@ -95,8 +95,10 @@ pub(super) struct Wanted {
     /// Only with this reference.
     reference: Option<String>,
     /// Only those that are `open`, `settled`, `expired` or `cancelled`.
+    #[param(pattern = "^(open|settled|expired|cancelled)$")]
     life: Option<String>,
     /// Only those that are `unpaid`, `partial`, `paid` or `overpaid`.
+    #[param(pattern = "^(unpaid|partial|paid|overpaid)$")]
     amount_state: Option<String>,
     /// Only this merchant: for an operator's key.
     merchant: Option<String>,
@@ -112,7 +114,8 @@ pub(super) struct Wanted {
 ///
 /// Takes an address that was never used. 503 says why there is none. Scope: `invoice:write`.
 #[utoipa::path(
-    post, path = "/v1/invoices", tag = "invoices", request_body = NewInvoiceJson,
+    post, path = "/v1/invoices", operation_id = "create_invoice",
+    tag = "invoices", request_body = NewInvoiceJson,
     params(Keyed),
     responses((status = 201, body = InvoiceJson), Problems)
 )]
@@ -273,7 +276,7 @@ fn token() -> Result<String, Problem> {
 ///
 /// Scope: `invoice:read`.
 #[utoipa::path(
-    get, path = "/v1/invoices", tag = "invoices", params(Wanted),
+    get, path = "/v1/invoices", operation_id = "list_invoices", tag = "invoices", params(Wanted),
     responses((status = 200, body = Invoices), Problems)
 )]
 pub(super) async fn list(
@@ -334,7 +337,8 @@ fn none() -> Problem {
 ///
 /// Scope: `invoice:read`.
 #[utoipa::path(
-    get, path = "/v1/invoices/{id}", tag = "invoices", params(("id" = String, Path)),
+    get, path = "/v1/invoices/{id}", operation_id = "show_invoice",
+    tag = "invoices", params(("id" = String, Path)),
     responses((status = 200, body = InvoiceJson), Problems)
 )]
 pub(super) async fn show(
@@ -367,7 +371,8 @@ pub(super) async fn show(
 ///
 /// Payments from now on are credited, and not the invoice's. 409 where it is paid. Scope: `invoice:write`.
 #[utoipa::path(
-    post, path = "/v1/invoices/{id}/cancel", tag = "invoices", request_body = super::callbacks::Nothing,
+    post, path = "/v1/invoices/{id}/cancel", operation_id = "cancel_invoice",
+    tag = "invoices", request_body = super::callbacks::Nothing,
     params(("id" = String, Path), Keyed),
     responses((status = 200, body = InvoiceJson), Problems)
 )]

@@ -28,7 +28,7 @@ pub(super) struct KeyJson {
 ///
 /// Needs no scope: to try whether a key works, and what it may be used for.
 #[utoipa::path(
-    get, path = "/v1/key", tag = "keys",
+    get, path = "/v1/key", operation_id = "show_key", tag = "keys",
     responses((status = 200, body = KeyJson), Problems)
 )]
 pub(super) async fn key(caller: Caller) -> Json<KeyJson> {

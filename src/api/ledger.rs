@@ -32,8 +32,10 @@ pub(super) struct Narrowed {
     /// Only payments to addresses with this reference.
     reference: Option<String>,
     /// Only payments of this transaction.
+    #[param(pattern = "^(0x)?[0-9a-fA-F]{64}$")]
     txid: Option<String>,
-    /// Only deposits in this state; of deposits alone.
+    /// Only deposits in this state.
+    #[param(pattern = "^(seen|confirming|credited|evicted|replaced|orphaned|failed)$")]
     state: Option<String>,
     /// Only this merchant: for an operator's key.
     merchant: Option<String>,
@@ -183,7 +185,7 @@ pub(super) struct BalancesAsked {
 ///
 /// Payments to watched addresses, and what became of them. Scope: `invoice:read`.
 #[utoipa::path(
-    get, path = "/v1/deposits", tag = "ledger", params(Narrowed),
+    get, path = "/v1/deposits", operation_id = "list_deposits", tag = "ledger", params(Narrowed),
     responses((status = 200, body = Deposits), Problems)
 )]
 pub(super) async fn deposits(
@@ -213,7 +215,7 @@ pub(super) async fn deposits(
 ///
 /// Scope: `invoice:read`.
 #[utoipa::path(
-    get, path = "/v1/credits", tag = "ledger", params(Narrowed),
+    get, path = "/v1/credits", operation_id = "list_credits", tag = "ledger", params(Narrowed),
     responses((status = 200, body = Credits), Problems)
 )]
 pub(super) async fn credits(
@@ -249,7 +251,7 @@ pub(super) async fn credits(
 ///
 /// Scope: `invoice:read`.
 #[utoipa::path(
-    get, path = "/v1/balances", tag = "ledger", params(BalancesAsked),
+    get, path = "/v1/balances", operation_id = "list_balances", tag = "ledger", params(BalancesAsked),
     responses((status = 200, body = Balances), Problems)
 )]
 pub(super) async fn balances(
@@ -277,7 +279,7 @@ pub(super) async fn balances(
 }
 
 pub(super) fn unknown_merchant() -> Problem {
-    Problem::bad_request("invalid_query", "there is no such merchant").at("merchant")
+    Problem::unprocessable("unknown_merchant", "merchant", "there is no such merchant")
 }
 
 /// The merchant that a query is bound to: that of the key, or the one that an operator names.

@@ -7,6 +7,7 @@ mod asked;
 mod callbacks;
 mod docs;
 mod events;
+mod faults;
 mod html;
 mod inbox;
 mod invoice_shape;
@@ -157,7 +158,11 @@ async fn no_method() -> Problem {
 
 /// Around every answer: it begins in time, is never kept by a cache, and is what it says it is.
 async fn around(State(api): State<Api>, request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    // Pages are for people, and answer with a page whatever is asked for.
+    let is_text = !path.starts_with("/v1/") || is_text(path);
     let mut response = tokio::select! { biased;
+        response = no_route(), if !is_text => response.into_response(),
         response = next.run(request) => response,
         () = api.0.clock.sleep(ANSWERING) => {
             let detail = "no answer in time: send the same request again";
@@ -171,4 +176,21 @@ async fn around(State(api): State<Api>, request: Request, next: Next) -> Respons
         HeaderValue::from_static("nosniff"),
     );
     response
+}
+
+/// Whether the escapes of a path stand for text: no id is anything else.
+fn is_text(path: &str) -> bool {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let escaped = match (first, after) {
+            (b'%', [high, low, ..]) => std::str::from_utf8(&[*high, *low])
+                .ok()
+                .and_then(|digits| u8::from_str_radix(digits, 16).ok()),
+            _ => None,
+        };
+        bytes.push(escaped.unwrap_or(*first));
+        rest = &after[if escaped.is_some() { 2 } else { 0 }..];
+    }
+    String::from_utf8(bytes).is_ok()
 }

@@ -42,16 +42,14 @@ pub(super) struct ProblemJson<'a> {
     field: Option<&'a str>,
 }
 
-/// What any route may answer instead.
+/// What any route may answer instead. The document has each status with its codes in the place of this
+/// ([`super::faults`]).
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "it is there for the description alone")]
 pub(super) enum Problems {
-    /// The request cannot be done as it is.
+    /// The request cannot be done.
     #[response(status = "4XX", content_type = "application/problem+json")]
-    Client(#[to_schema] ProblemJson<'static>),
-    /// The same request may succeed later.
-    #[response(status = 503, content_type = "application/problem+json")]
-    Unavailable(#[to_schema] ProblemJson<'static>),
+    Any(#[to_schema] ProblemJson<'static>),
 }
 
 impl Problem {

@@ -51,7 +51,8 @@ pub(super) struct AddressJson {
 ///
 /// Never handed out before, and to nobody else. 503 says why there is none. Scope: `invoice:write`.
 #[utoipa::path(
-    post, path = "/v1/addresses", tag = "addresses", request_body = NewAddressJson,
+    post, path = "/v1/addresses", operation_id = "take_address",
+    tag = "addresses", request_body = NewAddressJson,
     params(Keyed),
     responses((status = 201, body = AddressJson), Problems)
 )]

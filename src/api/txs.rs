@@ -95,8 +95,8 @@ pub(super) struct EventOfJson {
 ///
 /// Scope: `invoice:read`.
 #[utoipa::path(
-    get, path = "/v1/tx/{chain}/{txid}", tag = "ledger",
-    params(("chain" = String, Path), ("txid" = String, Path)),
+    get, path = "/v1/tx/{chain}/{txid}", operation_id = "show_transaction", tag = "ledger",
+    params(("chain" = String, Path), ("txid" = String, Path, pattern = "^(0x)?[0-9a-fA-F]{64}$")),
     responses((status = 200, body = TxJson), Problems)
 )]
 pub(super) async fn show(

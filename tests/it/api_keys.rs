@@ -183,8 +183,8 @@ fn every_query_is_bound_to_the_merchant_of_the_key() {
     }
     assert_eq!(deposits(&shop, &format!("?address={D2}")), []);
     assert_eq!(
-        shop.get("/v1/deposits?merchant=other").problem(400).0,
-        "invalid_query"
+        shop.get("/v1/deposits?merchant=other").problem(422).0,
+        "unknown_merchant"
     );
     let operator = daemon.operator();
     assert_eq!(deposits(&operator, ""), [theirs.clone(), ours.clone()].concat());
@@ -238,6 +238,7 @@ fn a_query_that_cannot_be_names_its_field() {
         ("state=paid", 400, "invalid_query", "state"),
         ("chian=btc", 400, "invalid_query", "chian"),
         ("chain=eth", 422, "unknown_chain", "chain"),
+        ("merchant=other", 422, "unknown_merchant", "merchant"),
         ("asset=DOGE", 422, "unknown_asset", "asset"),
         ("txid=12", 422, "invalid_txid", "txid"),
         (
@@ -257,4 +258,30 @@ fn a_query_that_cannot_be_names_its_field() {
         let expected = (problem.to_owned(), Some(field.to_owned()));
         assert_eq!(answer.problem(status), expected, "{query}");
     }
+}
+
+#[test]
+fn what_is_no_text_and_no_number_of_an_event_is_a_problem_too() {
+    let node = FakeNode::regtest(1);
+    let daemon = Daemon::start(&with_api(&node.stub));
+    let shop = daemon.client("shop", "all");
+    for path in ["/v1/invoices/%FF", "/v1/tx/btc/%C3%28", "/%80"] {
+        assert_eq!(shop.get(path).problem(404).0, "not_found", "{path}");
+    }
+    for path in ["/v1/invoices/%FF/cancel", "/v1/inbox/%FF"] {
+        assert_eq!(shop.post(path, "key", "{}").problem(404).0, "not_found", "{path}");
+    }
+    // Escapes of text are text.
+    shop.get("/v1/deposits?chain=btc").expect(200);
+    assert_eq!(
+        shop.get("/v1/tx/%62tc/00").problem(422).0,
+        "invalid_txid",
+        "the chain is known"
+    );
+    for list in ["events", "events/stream"] {
+        let answer = shop.get(&format!("/v1/{list}?after=9223372036854775808"));
+        let expected = ("invalid_query".to_owned(), Some("after".to_owned()));
+        assert_eq!(answer.problem(400), expected, "{list}");
+    }
+    shop.get("/v1/events?after=9223372036854775807").expect(200);
 }

@@ -99,6 +99,7 @@ mod mempool_pace;
 mod mempools;
 mod monitoring;
 mod naive;
+mod openapi;
 mod operations;
 mod operations_page;
 mod operator;

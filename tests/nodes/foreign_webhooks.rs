@@ -16,9 +16,9 @@ const ID: &str = "evt_27UH4WbU6Z5A5EzD8u03UvzRbpk";
 /// What `tests/run` names, else what it fetched earlier.
 pub fn fetched(variable: &str, place: &str) -> PathBuf {
     let named = std::env::var_os(variable).map(PathBuf::from);
-    let found = named.or_else(|| Some(cache_folder()?.join("webhooks").join(place)));
+    let found = named.or_else(|| Some(cache_folder()?.join(place)));
     let found = found.filter(|path| path.exists());
-    found.unwrap_or_else(|| panic!("no package standardwebhooks: run `tests/run tools`, or set {variable}"))
+    found.unwrap_or_else(|| panic!("{place} is not there: run `tests/run tools`, or set {variable}"))
 }
 
 /// A receiver in another language. Ends with the test: its input does.
@@ -30,14 +30,17 @@ struct Foreign {
 
 impl Foreign {
     fn python(secrets: &[String]) -> Foreign {
-        let mut command = Command::new(fetched("WEBHOOKS_PYTHON", "python/bin/python"));
+        let mut command = Command::new(fetched("WEBHOOKS_PYTHON", "webhooks/python/bin/python"));
         command.arg(script("receiver.py"));
         Foreign::start(command, secrets)
     }
 
     fn javascript(secrets: &[String]) -> Foreign {
         let mut command = Command::new("node");
-        command.env("NODE_PATH", fetched("WEBHOOKS_NODE_MODULES", "node_modules"));
+        command.env(
+            "NODE_PATH",
+            fetched("WEBHOOKS_NODE_MODULES", "webhooks/node_modules"),
+        );
         command.arg(script("receiver.js"));
         Foreign::start(command, secrets)
     }
@@ -217,13 +220,16 @@ fn the_samples_of_the_readme_verify_and_refuse() {
         let headers: std::collections::BTreeMap<_, _> = signed(0, body, &[key]).into();
         let headers = serde_json::to_string(&headers).unwrap();
         let mut runs = [
-            Command::new(fetched("WEBHOOKS_PYTHON", "python/bin/python")),
+            Command::new(fetched("WEBHOOKS_PYTHON", "webhooks/python/bin/python")),
             Command::new("node"),
         ];
         let code = sample("python", secret.reveal());
         runs[0].args(["-c", &format!("{python}{code}print(event[\"type\"])")]);
         let code = sample("js", secret.reveal());
-        runs[1].env("NODE_PATH", fetched("WEBHOOKS_NODE_MODULES", "node_modules"));
+        runs[1].env(
+            "NODE_PATH",
+            fetched("WEBHOOKS_NODE_MODULES", "webhooks/node_modules"),
+        );
         runs[1].args(["-e", &format!("{javascript}{code}console.log(event.type)")]);
         for mut run in runs {
             let output = run.args([body, &headers]).output().unwrap();

@@ -36,6 +36,7 @@ mod logins;
 mod lossy;
 mod market;
 mod merchant;
+mod openapi;
 mod own_coins;
 mod pay_page;
 mod payments;

@@ -40,7 +40,10 @@ impl Language {
     /// How the guide starts it, and by which program here.
     fn started(self) -> (&'static str, PathBuf) {
         match self {
-            Language::Python => ("python3", fetched("WEBHOOKS_PYTHON", "python/bin/python")),
+            Language::Python => (
+                "python3",
+                fetched("WEBHOOKS_PYTHON", "webhooks/python/bin/python"),
+            ),
             Language::JavaScript => ("node", "node".into()),
         }
     }
@@ -119,7 +122,10 @@ impl Shop {
         let log: File = log.unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", &script.join("\n")]);
-        command.env("NODE_PATH", fetched("WEBHOOKS_NODE_MODULES", "node_modules"));
+        command.env(
+            "NODE_PATH",
+            fetched("WEBHOOKS_NODE_MODULES", "webhooks/node_modules"),
+        );
         command.env("PYTHONDONTWRITEBYTECODE", "1");
         command.current_dir(env!("CARGO_MANIFEST_DIR"));
         command

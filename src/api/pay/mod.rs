@@ -92,10 +92,12 @@ fn named(token: Token) -> String {
 /// Needs no key: the token of the invoice is the key. HTML that loads nothing else, with amount, address, QR
 /// code and state; it works without a script and stays fresh with it.
 #[utoipa::path(
-    get, path = "/i/{token}", tag = "pages", params(("token" = String, Path)), security(()),
+    get, path = "/i/{token}", operation_id = "show_page",
+    tag = "pages", params(("token" = String, Path)), security(()),
     responses(
         (status = 200, body = String, content_type = "text/html"),
-        (status = "4XX", body = String, content_type = "text/html"),
+        (status = 404, body = String, content_type = "text/html"),
+        (status = 429, body = String, content_type = "text/html"),
         (status = 503, body = String, content_type = "text/html")
     )
 )]
@@ -113,7 +115,8 @@ pub(super) async fn page(State(api): State<Api>, token: Token) -> Response {
 /// `seen`, `paid`, `overpaid`, `late`, `expired` or `cancelled`), `left_ms` until its time is over, and
 /// `title`, `state` and `pay` as the page shows them. Needs no key: the token of the invoice is the key.
 #[utoipa::path(
-    get, path = "/i/{token}/events", tag = "pages", params(("token" = String, Path)), security(()),
+    get, path = "/i/{token}/events", operation_id = "stream_page",
+    tag = "pages", params(("token" = String, Path)), security(()),
     responses(
         (status = 200, body = String, content_type = "text/event-stream"),
         super::problem::Problems
