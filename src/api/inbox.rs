@@ -2,11 +2,12 @@
 
 use super::Api;
 use super::problem::{Problem, Problems};
+use super::sent::body_bytes;
 use crate::inbox::Rejected;
 use crate::store::{INBOX_BODY_BYTES_MAX, Received};
 use crate::webhook::Refused;
 use axum::Json;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use serde::Serialize;
@@ -40,10 +41,7 @@ pub(super) async fn receive(
     body: Body,
 ) -> Result<Json<ReceivedJson>, Problem> {
     let parts = &api.0;
-    let body = to_bytes(body, INBOX_BODY_BYTES_MAX).await.map_err(|_| {
-        let detail = format!("a body is whole and has at most {INBOX_BODY_BYTES_MAX} bytes");
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
-    })?;
+    let body = body_bytes(&api, &headers, body).await?;
     let text = |(name, value): (&axum::http::HeaderName, &axum::http::HeaderValue)| {
         Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
     };

@@ -64,6 +64,8 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .header_read_timeout(HEAD)
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
+        // Who has said all and says so waits for the answer all the same.
+        .half_close(true)
         .serve_connection(TokioIo::new(stream), service);
     let mut served = pin!(served);
     tokio::select! { biased;

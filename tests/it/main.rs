@@ -20,6 +20,7 @@ mod api_once;
 mod api_owners;
 mod api_page;
 mod api_repeats;
+mod api_sockets;
 mod await_sweep;
 mod bad_nodes;
 mod balancers;
