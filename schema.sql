@@ -1005,6 +1005,11 @@ BEGIN
     INSERT INTO tallies (subject, chain, kind, count) VALUES ('inbox', 0, NEW.state, 1)
     ON CONFLICT (subject, chain, kind) DO UPDATE SET count = min(count, 9223372036854775806) + 1;
 END;
+CREATE TRIGGER inbox_tally_aside AFTER INSERT ON inbox_aside
+BEGIN
+    INSERT INTO tallies (subject, chain, kind, count) VALUES ('inbox', 0, 'set_aside', 1)
+    ON CONFLICT (subject, chain, kind) DO UPDATE SET count = min(count, 9223372036854775806) + 1;
+END;
 CREATE TRIGGER inbox_tally_move AFTER UPDATE OF state ON inbox WHEN NEW.state <> OLD.state
 BEGIN
     UPDATE tallies SET count = max(0, count - 1)

@@ -41,6 +41,11 @@ pub(super) async fn exposition(ops: &Ops) -> Result<String, std::fmt::Error> {
         };
         let rows = INBOX_STATES.into_iter().map(count).collect();
         page.gauges("inbox_events", "Events of the inbox by state", rows);
+        page.counters(
+            "inbox_set_aside",
+            "Events of the inbox that came again with another content, which was set aside",
+            vec![(Labels::new(), counted(&readings.inbox, "set_aside"))],
+        );
     }
     page.text()
 }

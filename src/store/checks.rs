@@ -223,6 +223,7 @@ const QUERIES: &[(Invariant, &str)] = &[
          UNION ALL SELECT 'invoices', chain, life, 0, count(*) FROM invoices GROUP BY chain, life \
          UNION ALL SELECT 'deliveries', 0, state, 0, count(*) FROM deliveries GROUP BY state \
          UNION ALL SELECT 'inbox', 0, state, 0, count(*) FROM inbox GROUP BY state \
+         UNION ALL SELECT 'inbox', 0, 'set_aside', 0, count(*) FROM inbox_aside \
          UNION ALL SELECT 'duplicates', t.chain, '', 0, sum(o.duplicates) FROM outputs o \
          JOIN txs t ON t.id = o.tx GROUP BY t.chain) \
          GROUP BY subject, chain, kind HAVING sum(tally) <> sum(rows)",

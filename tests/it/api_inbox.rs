@@ -3,6 +3,7 @@
 use crate::common::api::{Client, with_api};
 use crate::common::daemon::Daemon;
 use crate::common::fake_chain::FakeNode;
+use crate::common::metrics::Scrape;
 use crate::common::wait::{PATIENCE, wait_until};
 use crate::inbox::{SECRET, SOURCES, signed};
 use crate::tables::Tables;
@@ -14,11 +15,12 @@ fn c43_deliveries_in_parallel_and_across_a_kill_act_once() {
     let node = FakeNode::regtest(1);
     let mut setup = with_api(&node.stub);
     setup.tables = SOURCES.to_owned();
+    setup.ops_listen = "127.0.0.1:0".to_owned();
     let mut daemon = Daemon::prepare(&setup);
     std::fs::write(daemon.database().with_file_name("secret"), SECRET).unwrap();
     daemon.start_again();
     let body = r#"{"id":"evt_1","payment":"pay_1","amount":500}"#;
-    let post = |port: u16, source: &str, at: i64| {
+    let post_body = |port: u16, source: &str, at: i64, body: &str| {
         let key = String::new();
         let headers = signed(source, body, at);
         let client = Client { port, key };
@@ -29,6 +31,7 @@ fn c43_deliveries_in_parallel_and_across_a_kill_act_once() {
             body,
         )
     };
+    let post = |port: u16, source: &str, at: i64| post_body(port, source, at, body);
     let now = || Clock::real().now_ms() / 1_000;
     for _ in 0..2 {
         let port = daemon.api_port();
@@ -45,6 +48,24 @@ fn c43_deliveries_in_parallel_and_across_a_kill_act_once() {
     assert_eq!(post(port, "p1", now()).expect(200)["outcome"], "duplicate");
     assert_eq!(post(port, "p1", now() - 301).problem(401).0, "stale_time");
     assert_eq!(post(port, "p9", now()).problem(404).0, "not_found");
+    let set_aside = || {
+        let page = Scrape::parse(&daemon.ops("/metrics").1);
+        page.value("creditd_inbox_set_aside_total", &[])
+    };
+    assert!(set_aside().abs() < f64::EPSILON);
+    for _ in 0..3 {
+        let other = post_body(
+            port,
+            "p1",
+            now(),
+            r#"{"id":"evt_1","payment":"pay_1","amount":501}"#,
+        );
+        assert_eq!(other.expect(200)["outcome"], "set_aside");
+    }
+    assert!(
+        (set_aside() - 1.0).abs() < f64::EPSILON,
+        "one content, however often"
+    );
     let tables = Tables::open(&daemon.database());
     let count = |table: &str| tables.count(&format!("SELECT count(*) FROM {table}"));
     wait_until("both are done", PATIENCE, || {

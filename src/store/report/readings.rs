@@ -49,7 +49,7 @@ pub struct Readings {
     pub endpoints: [EndpointReadings; 3],
     /// Background jobs.
     pub jobs: Vec<JobRow>,
-    /// Events of the inbox by state.
+    /// Events of the inbox by state, and as `set_aside` those that came with another content.
     pub inbox: Vec<(String, u64)>,
 }
 
