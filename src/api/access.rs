@@ -3,14 +3,12 @@
 
 use super::Api;
 use super::problem::Problem;
+use super::uses::USED_EVERY_MS;
 use crate::rules::api_key::{ApiKey, Scope};
 use crate::store::{ApiKeyRow, KeyOwner, KeyState};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
-
-/// How often it is written down that a key is used.
-const USED_EVERY_MS: i64 = 60_000;
 
 /// Whoever asks.
 #[derive(Clone, Debug)]
@@ -128,9 +126,7 @@ impl FromRequestParts<Api> for Caller {
             .last_used_at
             .is_some_and(|last| last > now_ms.saturating_sub(USED_EVERY_MS));
         if !is_noted {
-            let (store, id) = (parts.store.clone(), key.id.clone());
-            // Beside the request, which a full disk must not hold up.
-            tokio::spawn(async move { store.write(move |tx| tx.api_key_used(&id)).await });
+            parts.uses.note(&parts.store, &key.id, now_ms);
         }
         Ok(Caller { key })
     }

@@ -23,6 +23,7 @@ mod sent;
 mod serve;
 mod taken;
 mod txs;
+mod uses;
 
 use crate::clock::Clock;
 use crate::config::Config;
@@ -41,6 +42,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use uses::Uses;
 use utoipa::OpenApi as _;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -65,6 +67,7 @@ struct Parts {
     config: Config,
     inbox: Inbox,
     rates: Rates,
+    uses: Uses,
     pages: pay::Pages,
     running: once::Running,
     started: Instant,
@@ -100,6 +103,7 @@ impl Api {
             config: config.clone(),
             inbox,
             rates: Rates::new(config.api.rate_per_sec),
+            uses: Uses::default(),
             pages: pay::Pages::new(config.api.connections_max),
             running: once::Running::default(),
             started: clock.instant(),
