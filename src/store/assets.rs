@@ -180,7 +180,8 @@ impl WriteTx<'_> {
         let is_told = one::<bool>(
             self.conn(),
             "SELECT EXISTS (SELECT 1 FROM outputs WHERE asset = a.id) \
-             OR EXISTS (SELECT 1 FROM unattributed WHERE asset = a.id) FROM assets a \
+             OR EXISTS (SELECT 1 FROM unattributed WHERE asset = a.id) \
+             OR EXISTS (SELECT 1 FROM invoices WHERE asset = a.id) FROM assets a \
              WHERE a.chain = ?1 AND a.caip = ?2",
             params![chain.key.0, new.caip],
         )?;

@@ -354,6 +354,37 @@ fn decimals_are_corrected_until_something_was_told_with_them() {
     outcome.unwrap();
 }
 
+/// An invoice asks for base units: by other decimals it would ask for another amount.
+#[test]
+fn decimals_stay_once_an_invoice_asks_by_them() {
+    let (_scratch, mut database) = Scratch::new();
+    let outcome = database.write(0, |tx| {
+        prepare(tx)?;
+        let row = tx.chain_by_key(ChainKey(1))?;
+        let token = |decimals| NewAsset {
+            asset: Asset::Token([7; 20]),
+            caip: "eip155:1/erc20:0x07".into(),
+            symbol: "T".into(),
+            decimals,
+            from: None,
+        };
+        tx.ensure_assets(&row, &[token(18)])?;
+        tx.ensure_assets(&row, &[token(6)])?;
+        tx.conn().execute_batch(
+            "INSERT INTO invoices (inv_id, merchant, chain, address, asset, amount, tolerance, \
+             tolerance_hundredths, expires_at, reference, metadata, token, after_output, created_at, \
+             amount_state, time_flag, life, paid, pending, strays, is_short) \
+             SELECT 'inv_1', a.merchant, 1, a.id, s.id, '5', '0', 0, 9, '', '{}', 't', 0, 0, \
+             'unpaid', 'in_time', 'open', '0', '0', 0, 1 \
+             FROM addresses a JOIN assets s ON s.contract IS NOT NULL LIMIT 1",
+        )?;
+        let refused = tx.ensure_assets(&row, &[token(18)]);
+        assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
+        tx.ensure_assets(&row, &[token(6)])
+    });
+    outcome.unwrap();
+}
+
 /// A token's logs may claim anything.
 #[test]
 fn a_blocks_sum_past_the_largest_amount_is_no_fault() {
