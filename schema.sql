@@ -569,6 +569,8 @@ CREATE TABLE idempotency (
     body        TEXT NOT NULL,
     created_at  INTEGER NOT NULL,
     keep_until  INTEGER NOT NULL,
+    -- NOT NULL = the invoice that it made: kept until that has ended, too
+    invoice     INTEGER REFERENCES invoices (id),
     PRIMARY KEY (owner, method, path, key)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX idempotency_by_end ON idempotency (keep_until);

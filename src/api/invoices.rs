@@ -123,25 +123,25 @@ pub(super) async fn create(State(api): State<Api>, caller: Caller, sent: Sent) -
     let merchant = caller.merchant(Scope::InvoiceWrite)?;
     let slug = merchant.slug.clone();
     let internal = api.0.config.internal_rule(&slug).word();
-    let config = api.0.config.api.clone();
+    let config = api.0.config.clone();
     let prepare = async {
         let new: NewInvoiceJson = sent.read()?;
-        let names = api.0.store.read(Names::read).await?;
-        let asset = names.one_asset(new.chain.as_deref(), &new.asset)?;
-        let terms = Terms::read(&new, asset)?;
-        let chain = asset.chain;
-        let window = names::reorg_window(&api.0.config, &names.id(chain));
-        if new
-            .confirmations
-            .is_some_and(|count| !(1..=window).contains(&u64::from(count)))
-        {
-            let detail = format!("a whole number from 1 to {window}");
-            return Err(Problem::unprocessable("invalid_field", "confirmations", detail));
-        }
         let callback = callback(&api, &new).await?;
         let token = token()?;
         Ok(effect(move |tx| {
-            let address = take(tx, chain, (&slug, internal), &terms.reference)?.address;
+            // Of this transaction: a daemon that starts takes names and decimals from another config.
+            let names = Names::read(tx)?;
+            let asset = names.one_asset(new.chain.as_deref(), &new.asset)?;
+            let terms = Terms::read(&new, asset)?;
+            let window = names::reorg_window(&config, &names.id(asset.chain));
+            if new
+                .confirmations
+                .is_some_and(|count| !(1..=window).contains(&u64::from(count)))
+            {
+                let detail = format!("a whole number from 1 to {window}");
+                return Err(Problem::unprocessable("invalid_field", "confirmations", detail).into());
+            }
+            let address = take(tx, asset.chain, (&slug, internal), &terms.reference)?.address;
             let expires_at = tx.now_ms().saturating_add(terms.expires_in_ms);
             let invoice = tx.create_invoice(&NewInvoice {
                 merchant: slug.clone(),
@@ -165,9 +165,9 @@ pub(super) async fn create(State(api): State<Api>, caller: Caller, sent: Sent) -
             });
             let answer = InvoiceJson {
                 callback,
-                ..json(&config, invoice)
+                ..json(&config.api, invoice)
             };
-            Ok(Answer::new(StatusCode::CREATED, &answer)?.kept_until(expires_at))
+            Ok(Answer::new(StatusCode::CREATED, &answer)?.of_invoice(answer.id, expires_at))
         }))
     };
     once(&api, &merchant, &sent, prepare).await

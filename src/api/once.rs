@@ -6,7 +6,7 @@ use super::problem::{PROBLEM_JSON, Problem};
 use super::sent::Sent;
 use super::{Api, access::Merchant};
 use crate::clock::millis;
-use crate::store::{Kept, KeptAnswer, KeyScope, StoreError, WriteTx};
+use crate::store::{Keep, Kept, KeptAnswer, KeyScope, StoreError, WriteTx};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
@@ -27,7 +27,7 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 pub(super) struct Answer {
     status: StatusCode,
     body: String,
-    keep_until: Option<i64>,
+    keep: Option<Keep>,
 }
 
 impl Answer {
@@ -36,14 +36,15 @@ impl Answer {
         Ok(Answer {
             status,
             body,
-            keep_until: None,
+            keep: None,
         })
     }
 
-    /// It is kept at least until then.
-    pub(super) fn kept_until(self, at: i64) -> Answer {
+    /// It is kept at least until then, and while the invoice that it tells of is open.
+    pub(super) fn of_invoice(self, id: String, until: i64) -> Answer {
+        let invoice = Some(id);
         Answer {
-            keep_until: Some(at),
+            keep: Some(Keep { until, invoice }),
             ..self
         }
     }
@@ -183,12 +184,16 @@ where
             }
         };
         let usual = now.saturating_add(keep_ms);
-        let keep_until = answer.keep_until.map_or(usual, |until| until.max(usual));
+        let keep = answer.keep.unwrap_or_else(|| Keep::until(usual));
+        let keep = Keep {
+            until: keep.until.max(usual),
+            ..keep
+        };
         let kept = KeptAnswer {
             status: answer.status.as_u16(),
             body: answer.body,
         };
-        tx.keep_answer(&asked, &fingerprint, &kept, keep_until)?;
+        tx.keep_answer(&asked, &fingerprint, &kept, &keep)?;
         Ok(Done::Fresh(kept))
     });
     let done = written.await;
@@ -246,7 +251,8 @@ async fn refuse(
             Kept::Answer(answer) => Done::Replayed(answer),
             Kept::OtherRequest => Done::OtherRequest,
             Kept::Nothing => {
-                tx.keep_answer(&scope, &fingerprint, &kept, now.saturating_add(keep_ms))?;
+                let keep = Keep::until(now.saturating_add(keep_ms));
+                tx.keep_answer(&scope, &fingerprint, &kept, &keep)?;
                 Done::Fresh(kept.clone())
             }
         })

@@ -63,11 +63,10 @@ pub(super) async fn create(State(api): State<Api>, caller: Caller, sent: Sent) -
     let prepare = async {
         let new: NewAddressJson = sent.read()?;
         let reference = reference(new.reference.as_deref())?;
-        let names = api.0.store.read(Names::read).await?;
-        let chain = names.chain(&new.chain).ok_or_else(unknown_chain)?.key;
         Ok(effect(move |tx| {
-            let taken = take(tx, chain, (&slug, internal), &reference)?;
             let names = Names::read(tx)?;
+            let chain = names.chain(&new.chain).ok_or_else(unknown_chain)?.key;
+            let taken = take(tx, chain, (&slug, internal), &reference)?;
             let answer = AddressJson {
                 chain: names.id(chain),
                 address: names.address(chain, &taken.script),

@@ -12,7 +12,9 @@ use super::unattributed_args::Unattributed;
 use super::{Addresses, Outcome, Problem, open};
 use crate::clock::millis;
 use crate::config::Config;
-use crate::store::{Database, Kept, KeptAnswer, KeyScope, OpenMode, ReadTx, StoreError, Whole, WriteTx};
+use crate::store::{
+    Database, Keep, Kept, KeptAnswer, KeyScope, OpenMode, ReadTx, StoreError, Whole, WriteTx,
+};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory as _};
 use sha2::{Digest as _, Sha256};
@@ -225,9 +227,9 @@ pub(super) fn once(
     };
     if let Some(mut whole) = whole.and_then(Rc::into_inner).map(RefCell::into_inner) {
         let now = open::now_ms();
-        let keep_until = now.saturating_add(millis(config.api.idempotency_keep));
+        let keep = Keep::until(now.saturating_add(millis(config.api.idempotency_keep)));
         whole.write(now, |tx| {
-            tx.keep_answer(&keyed.scope, &keyed.fingerprint, &answer, keep_until)
+            tx.keep_answer(&keyed.scope, &keyed.fingerprint, &answer, &keep)
         })?;
         whole.commit()?;
     }

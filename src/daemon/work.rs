@@ -114,7 +114,7 @@ pub(super) fn start(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Database, KeptAnswer, KeyScope, NewInbox, OpenMode};
+    use crate::store::{Database, Keep, KeptAnswer, KeyScope, NewInbox, OpenMode};
 
     const AT_MS: i64 = 1_700_000_000_000;
 
@@ -129,7 +129,7 @@ mod tests {
             status: 201,
             body: r#"{"secret":"whsec_x"}"#.to_owned(),
         };
-        let kept = store.write(move |tx| tx.keep_answer(&scope, &[1; 32], &answer, keep_until));
+        let kept = store.write(move |tx| tx.keep_answer(&scope, &[1; 32], &answer, &Keep::until(keep_until)));
         kept.await.unwrap();
     }
 

@@ -5,10 +5,10 @@ use super::chains::one;
 use super::{ReadTx, StoreError, WriteTx};
 use rusqlite::{OptionalExtension, params};
 
-/// An answer counts until its time is over and the invoice that it tells of, if it does, has ended: a payment
-/// or a node that is late keeps one open beyond what was agreed. `?1` is now.
-const IS_OVER: &str = "keep_until <= ?1 AND NOT EXISTS (SELECT 1 FROM invoices i WHERE i.life = 'open' \
-     AND i.inv_id = CASE WHEN json_valid(body) THEN body ->> '$.id' END)";
+/// An answer counts until its time is over and the invoice that it made, if it did, has ended: a payment or a
+/// node that is late keeps one open beyond what was agreed. `?1` is now.
+const IS_OVER: &str = "keep_until <= ?1 \
+     AND NOT EXISTS (SELECT 1 FROM invoices i WHERE i.id = invoice AND i.life = 'open')";
 
 /// Where a key counts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,6 +67,22 @@ pub struct KeptAnswer {
     pub status: u16,
     /// The body.
     pub body: String,
+}
+
+/// How long an answer is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// At least until then.
+    pub until: i64,
+    /// And while this invoice is open.
+    pub invoice: Option<String>,
+}
+
+impl Keep {
+    /// Until then, of no invoice.
+    pub fn until(until: i64) -> Keep {
+        Keep { until, invoice: None }
+    }
 }
 
 /// What is kept under a key.
@@ -128,7 +144,7 @@ impl WriteTx<'_> {
         scope: &KeyScope,
         fingerprint: &[u8; 32],
         answer: &KeptAnswer,
-        keep_until: i64,
+        keep: &Keep,
     ) -> Result<(), StoreError> {
         let now = self.now_ms();
         self.conn()
@@ -140,7 +156,8 @@ impl WriteTx<'_> {
         self.conn()
             .prepare_cached(
                 "INSERT INTO idempotency (owner, method, path, key, fingerprint, status, body, created_at, \
-                 keep_until) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                 keep_until, invoice) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, \
+                 (SELECT id FROM invoices WHERE inv_id = ?10))",
             )?
             .execute(params![
                 scope.owner,
@@ -151,7 +168,8 @@ impl WriteTx<'_> {
                 answer.status,
                 answer.body,
                 now,
-                keep_until
+                keep.until,
+                keep.invoice
             ])?;
         Ok(())
     }

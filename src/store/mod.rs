@@ -87,7 +87,7 @@ pub use error::StoreError;
 pub use external::{ExternalAsset, ExternalPayment, NamedOutput};
 pub use fault::Fault;
 pub use highwater::Finding;
-pub use idempotency::{Kept, KeptAnswer, KeyScope};
+pub use idempotency::{Keep, Kept, KeptAnswer, KeyScope};
 pub use inbox::{DueInbox, Effect, INBOX_BODY_BYTES_MAX, INBOX_JOB, InboxRetry, NewInbox, Received};
 pub use invoices::{Invoice, InvoicePayment, NewCallback, NewInvoice};
 pub use invoicing::{CancelOutcome, ChainLook, METADATA_BYTES_MAX, REFERENCE_BYTES_MAX};

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::common::api::{Client, Reply, fill_pool, with_api};
 use crate::common::daemon::{Daemon, Setup};
 use crate::common::fake_chain::FakeNode;
+use crate::common::metrics::Scrape;
 use crate::common::stub::StubNode;
 use crate::common::wait::{PATIENCE, wait_until};
 use crate::full_disk::Disk;
@@ -26,6 +27,7 @@ pub(super) fn is_replayed(reply: &Reply) -> bool {
 fn setup(stub: &StubNode) -> Setup {
     Setup {
         api: "listen = \"127.0.0.1:0\"\nrate_per_second = 100000".to_owned(),
+        ops_listen: "127.0.0.1:0".to_owned(),
         tables: "[callbacks]\nallow_ranges = [\"127.0.0.0/8\"]\n".to_owned(),
         ..with_api(stub)
     }
@@ -45,6 +47,15 @@ pub(super) fn locked(daemon: &Daemon) -> Connection {
     connection.busy_timeout(Duration::from_secs(20)).unwrap();
     connection.execute_batch("BEGIN IMMEDIATE").unwrap();
     connection
+}
+
+/// Waits until so many writes wait for their turn.
+#[track_caller]
+pub(super) fn wait_queued(daemon: &Daemon, writes: usize) {
+    wait_until("writes are queued", PATIENCE, || {
+        let page = Scrape::parse(&daemon.ops("/metrics").1);
+        (page.value("creditd_store_queued_writes", &[]) >= writes as f64).then_some(())
+    });
 }
 
 fn sent_later(client: &Client, key: &'static str, body: String) -> std::thread::JoinHandle<Reply> {
@@ -196,7 +207,14 @@ fn c48a_a_full_disk_is_a_503_that_nobody_remembers() {
     disk.fill();
     let refused = shop.post("/v1/invoices", "K", &invoice("10"));
     assert_eq!(refused.problem(503).0, "database_unavailable");
-    shop.get("/v1/invoices").expect(200);
+    let told = "when API keys were last used cannot be written down";
+    wait_until("it is told", PATIENCE, || {
+        daemon.log().contains(told).then_some(())
+    });
+    for _ in 0..20 {
+        shop.get("/v1/invoices").expect(200);
+    }
+    assert_eq!(daemon.log().matches(told).count(), 1, "once");
     disk.free();
     wait_until("there is space again", PATIENCE, || {
         let reply = shop.post("/v1/invoices", "K", &invoice("10"));
@@ -311,6 +329,23 @@ fn c48b_a_kill_between_leaves_no_key_claimed_and_no_effect_twice() {
     assert_eq!(
         daemon.count("SELECT count(*) FROM events WHERE type = 'invoice.created'"),
         24
+    );
+}
+
+/// A daemon that starts corrects the decimals of an asset while a request waits for its turn.
+#[test]
+fn an_invoice_asks_by_the_decimals_of_the_moment_in_which_it_is_made() {
+    let node = FakeNode::regtest(1);
+    let (daemon, shop) = started(&node);
+    let lock = locked(&daemon);
+    let waiting = sent_later(&shop, "K", invoice("10"));
+    wait_queued(&daemon, 1);
+    lock.execute_batch("UPDATE assets SET decimals = 6; COMMIT")
+        .unwrap();
+    let made = waiting.join().unwrap().expect(201);
+    assert_eq!(
+        (&made["amount"], &made["amount_base"]),
+        (&json!("10"), &json!("10000000"))
     );
 }
 

@@ -10,7 +10,7 @@ use creditd::clock::Clock;
 use creditd::store::{Database, OpenMode};
 use serde_json::json;
 
-use crate::api_once::{is_replayed, locked};
+use crate::api_once::{is_replayed, locked, wait_queued};
 use crate::common::api::{Client, Reply, connect, fill_pool, read_reply, with_api};
 use crate::common::daemon::{Daemon, Setup};
 use crate::common::fake_chain::FakeNode;
@@ -257,6 +257,7 @@ impl Target {
 fn started(node: &FakeNode) -> (Daemon, Client) {
     let setup = Setup {
         api: "listen = \"127.0.0.1:0\"\nrate_per_second = 100000".to_owned(),
+        ops_listen: "127.0.0.1:0".to_owned(),
         tables: format!("[callbacks]\nallow_ranges = [\"127.0.0.0/8\"]\n{SOURCES}"),
         ..with_api(&node.stub)
     };
@@ -401,7 +402,7 @@ impl UnderWay {
     }
 
     /// Waits for a moment; `kept` counts the answers that are kept.
-    fn await_moment(&self, moment: Moment, kept: &dyn Fn() -> i64, (shop, tag): (&Client, &str)) {
+    fn await_moment(&self, moment: Moment, kept: &dyn Fn() -> i64, daemon: &Daemon) {
         match moment {
             Moment::Sent => at_once("all are sent", || {
                 self.sent.load(Ordering::SeqCst) == POSTS.len() * CLIENTS_EACH
@@ -412,10 +413,8 @@ impl UnderWay {
             Moment::Answered(count) => at_once("so many are answered", || {
                 self.answered.load(Ordering::SeqCst) >= count
             }),
-            Moment::Queued => wait_until("the invoice is under way", PATIENCE, || {
-                let other = shop.post("/v1/invoices", tag, "{\"other\":1}");
-                (other.problem(422).0 == "idempotency_key_reused").then_some(())
-            }),
+            // Of each kind one writes, and every delivery to the inbox.
+            Moment::Queued => wait_queued(daemon, POSTS.len() - 1 + CLIENTS_EACH),
         }
     }
 }
@@ -447,10 +446,10 @@ fn killed_at(
     let ask = |request: &[u8]| under_way.ask(shop.port, request);
     let answers = from_clients(requests, CLIENTS_EACH, ask, || {
         if let (Some(lock), Moment::QueuedThenKept(_)) = (&lock, moment) {
-            under_way.await_moment(Moment::Queued, &kept, (shop, tag));
+            under_way.await_moment(Moment::Queued, &kept, daemon);
             lock.execute_batch("ROLLBACK").unwrap();
         }
-        under_way.await_moment(moment, &kept, (shop, tag));
+        under_way.await_moment(moment, &kept, daemon);
         daemon.kill9();
     });
     answers

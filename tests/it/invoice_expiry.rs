@@ -3,7 +3,7 @@
 
 use crate::rig::{Rig, in_simulation};
 use crate::till::{RUNS_MS, events, invoice, invoice_with, read, told};
-use creditd::store::{ChainLook, Kept, KeptAnswer, KeyScope, WriteTx};
+use creditd::store::{ChainLook, Keep, Kept, KeptAnswer, KeyScope, WriteTx};
 use std::time::Duration;
 
 /// Blocks of the scripted chain are ten minutes apart; at this height one is within an invoice's time, and
@@ -343,13 +343,27 @@ fn an_answer_is_kept_as_long_as_its_invoice_is_open() {
             status: 201,
             body: format!("{{\"id\":\"{id}\"}}"),
         };
-        let (kept, at) = (answer.clone(), scope.clone());
+        let (kept, at, made) = (answer.clone(), scope.clone(), id.clone());
         let keep = move |tx: &mut WriteTx<'_>| {
-            let over = tx.now_ms();
-            tx.keep_answer(&at, &[1; 32], &kept, over)
+            let keep = Keep {
+                until: tx.now_ms(),
+                invoice: Some(made.clone()),
+            };
+            tx.keep_answer(&at, &[1; 32], &kept, &keep)?;
+            // One that only names it, as an operator's command may.
+            let names_it = KeyScope {
+                owner: 0,
+                ..at.clone()
+            };
+            tx.keep_answer(&names_it, &[1; 32], &kept, &Keep::until(tx.now_ms()))
         };
         rig.store().write(keep).await.unwrap();
         let forget = |tx: &mut WriteTx<'_>| tx.forget_answers(10);
+        assert_eq!(
+            rig.store().write(forget).await.unwrap(),
+            1,
+            "the one of no invoice"
+        );
         assert_eq!(rig.store().write(forget).await.unwrap(), 0);
         let at = scope.clone();
         let look = move |tx: &mut WriteTx<'_>| tx.kept_answer(&at, &[1; 32], tx.now_ms());
