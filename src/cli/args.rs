@@ -5,6 +5,7 @@ use super::callback_args::{Callbacks, Endpoints};
 use super::inbox_args::InboxCommand;
 use super::invoice_args::Invoices;
 use super::key_args::{Keys, Merchants};
+use super::restored_args::{RESTORED, Restored};
 use super::unattributed_args::Unattributed;
 use super::words;
 use crate::rules::HEIGHT_MAX;
@@ -179,6 +180,13 @@ A rescan of blocks that the node does not have waits for them; others have their
 
   creditd rescan --cancel 3 --reason 'no node has those blocks' --apply")]
     Rescan(Rescan),
+
+    /// What was done about a restored backup, and what cannot be rebuilt
+    ///
+    /// A daemon notices by itself that its database was replaced by a backup, as long as the high-water file
+    /// is beside it. With --reason a restore is declared that it cannot notice: on another machine.
+    #[command(after_help = RESTORED)]
+    Restored(Restored),
 
     /// Copy the database while the daemon runs
     ///

@@ -50,6 +50,8 @@ struct StatusJson {
     unattributed: u64,
     rescans: Vec<RescanJson>,
     reanchor_to: Option<u64>,
+    /// Since a backup was restored: `catching_up` or `stating`.
+    restoring: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -179,6 +181,11 @@ fn print_work(out: &mut Out, chain: &StatusJson) -> anyhow::Result<()> {
             "{alias}: goes back to height {height} once the node is on our block there"
         ))?;
     }
+    if let Some(stage) = chain.restoring {
+        out.line(format!(
+            "{alias}: a backup was restored, now {stage}: `creditd restored` has the report"
+        ))?;
+    }
     if chain.unattributed > 0 {
         let open = counted(chain.unattributed, "amount");
         out.line(format!(
@@ -222,6 +229,7 @@ fn json(config: &Config, status: ChainStatus) -> StatusJson {
         unattributed: status.unattributed,
         rescans: status.rescans.into_iter().map(rescan_json).collect(),
         reanchor_to: status.reanchor_to,
+        restoring: status.restoring.map(|stage| stage.state.word()),
     }
 }
 
@@ -282,5 +290,6 @@ fn never_followed(alias: &str, chain_id: &str) -> StatusJson {
         unattributed: 0,
         rescans: Vec::new(),
         reanchor_to: None,
+        restoring: None,
     }
 }

@@ -24,6 +24,8 @@ mod open;
 mod out;
 mod repair;
 mod resend;
+mod restored;
+mod restored_args;
 mod setup;
 mod table;
 #[cfg(test)]
@@ -159,6 +161,7 @@ fn answer(cli: &Cli, out: &mut Out) -> anyhow::Result<Outcome> {
             true => Ok(Outcome::Done),
             false => Ok(Outcome::Found),
         },
+        Command::Restored(args) => restored::restored(out, &load(cli)?, args),
         Command::Rescan(args) => repair::rescan(out, &load(cli)?, args),
         Command::Backup { file, replace } => setup::backup(out, &load(cli)?, file, *replace),
     }
@@ -189,6 +192,7 @@ fn refuse_json(cli: &Cli) -> Result<(), Problem> {
         | Command::Invoices(_)
         | Command::Jobs
         | Command::Rescan(_)
+        | Command::Restored(_)
         | Command::Backup { .. } => return Ok(()),
     };
     match cli.json {

@@ -8,6 +8,7 @@ use super::inbox_args::InboxCommand;
 use super::invoice_args::Invoices;
 use super::key_args::{Keys, Merchants};
 use super::out::{self, Out};
+use super::restored_args::Restored;
 use super::unattributed_args::Unattributed;
 use super::{Addresses, Outcome, Problem, open};
 use crate::clock::millis;
@@ -44,6 +45,7 @@ fn change(command: &Command) -> Change {
         | Command::Credits(_)
         | Command::Balances(_)
         | Command::Jobs
+        | Command::Restored(Restored { reason: None, .. })
         | Command::Backup { .. }
         | Command::Demo { .. }
         | Command::Completions { .. }
@@ -77,7 +79,8 @@ fn change(command: &Command) -> Change {
         | Command::Addresses(Addresses::Repin(_))
         | Command::Inbox(InboxCommand::Retry { .. })
         | Command::Invoices(Invoices::Cancel { .. })
-        | Command::Rescan(_) => Change::Yes,
+        | Command::Rescan(_)
+        | Command::Restored(Restored { reason: Some(_), .. }) => Change::Yes,
     }
 }
 

@@ -246,6 +246,12 @@ impl Chains {
         self.0.iter().find(|row| row.key == key)
     }
 
+    /// The alias of an identity; the identity itself where the chain is not known.
+    pub(super) fn alias_of(&self, caip: &str) -> String {
+        let known = self.0.iter().find(|row| row.id.as_str() == caip);
+        known.map_or(caip, |row| row.alias.as_str()).to_owned()
+    }
+
     pub(super) fn alias(&self, key: ChainKey) -> &str {
         self.row(key).map_or("?", |row| &row.alias)
     }

@@ -37,6 +37,8 @@ struct ChainJson {
     height: Option<u64>,
     node_height: Option<u64>,
     lag: Option<u64>,
+    /// Since a backup was restored: `catching_up` or `stating`.
+    restoring: Option<&'static str>,
     /// EVM: those of the config, in the order of preference.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     endpoints: Vec<NodeJson>,
@@ -88,6 +90,9 @@ pub(super) async fn readyz(ops: &Ops) -> (bool, String) {
             lag: height
                 .zip(node_height)
                 .map(|(ours, node)| node.saturating_sub(ours)),
+            restoring: known
+                .and_then(|known| known.restoring.as_ref())
+                .map(|stage| stage.state.word()),
             endpoints: followed.nodes.as_ref().map_or_else(Vec::new, endpoints),
         });
     }

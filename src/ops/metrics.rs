@@ -245,6 +245,12 @@ fn money(page: &mut Page, parts: &Parts, readings: &Readings) {
     );
     let rows = per_chain(&chains, |chain| Some(whole(chain.known?.rescans)));
     page.gauges("rescans_running", "Rescans that are not done", rows);
+    let rows = per_chain(&chains, |chain| Some(i64::from(chain.known?.restoring.is_some())));
+    page.gauges(
+        "restoring",
+        "1 while a restored backup is being repaired: no address is handed out before the tip",
+        rows,
+    );
     let rows = per_chain(&chains, |chain| Some(whole(chain.known?.unattributed)));
     page.gauges(
         "unattributed_open",

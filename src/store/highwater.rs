@@ -347,6 +347,29 @@ impl HighWater {
     }
 }
 
+/// What the file beside a database says, for somebody who does not write it.
+#[derive(Default)]
+pub(super) struct Told {
+    /// Of the database that wrote it.
+    pub generation: i64,
+    /// Where each chain was.
+    pub cursors: BTreeMap<String, u64>,
+    /// Addresses that may have been handed out.
+    pub reserved: Vec<Reserved>,
+}
+
+/// Reads it; nothing where there is none, or none that can be read.
+pub(super) fn told(path: &Path) -> Told {
+    match read_marks(path) {
+        Reading::Marks(marks) => Told {
+            generation: marks.generation,
+            reserved: reserved(&marks),
+            cursors: marks.cursors,
+        },
+        Reading::Absent | Reading::Broken(_) => Told::default(),
+    }
+}
+
 fn reserved(marks: &Marks) -> Vec<Reserved> {
     let of = |(source, end): (&String, &u64)| Reserved {
         source: source.clone(),

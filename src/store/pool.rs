@@ -100,7 +100,7 @@ struct Chosen {
 }
 
 /// Indexes are what BIP 32 has without hardening.
-const INDEX_END: u64 = 1 << 31;
+pub(super) const INDEX_END: u64 = 1 << 31;
 
 /// The name of the job that fills pools.
 pub const POOL_JOB: &str = "address-pool";

@@ -329,7 +329,12 @@ impl WriteTx<'_> {
         self.note_restores()
     }
 
-    fn audit_restore(&mut self, generation: i64, reason: &str, actor: &str) -> Result<(), StoreError> {
+    pub(super) fn audit_restore(
+        &mut self,
+        generation: i64,
+        reason: &str,
+        actor: &str,
+    ) -> Result<(), StoreError> {
         let now = self.now_ms();
         self.conn().execute(
             "INSERT INTO audit (at, action, cause, actor) VALUES (?1, 'restore', ?2, ?3)",

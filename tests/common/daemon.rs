@@ -128,7 +128,8 @@ pub struct Daemon {
     dir: TempDir,
     environment: Vec<(String, String)>,
     child: Option<Child>,
-    starts: usize,
+    /// How much of the log is of earlier starts.
+    log_before: usize,
 }
 
 impl Daemon {
@@ -149,7 +150,7 @@ impl Daemon {
             dir,
             environment: setup.environment.clone(),
             child: None,
-            starts: 0,
+            log_before: 0,
         };
         daemon.write_config(setup);
         daemon
@@ -189,6 +190,7 @@ impl Daemon {
     /// Starts a daemon on the same folder; none may be running.
     pub fn start_again(&mut self) {
         assert!(!self.is_running(), "the daemon is already running");
+        self.log_before = self.log().len();
         let log: File = OpenOptions::new()
             .create(true)
             .append(true)
@@ -200,7 +202,6 @@ impl Daemon {
             .stdout(log.try_clone().unwrap())
             .stderr(log);
         self.child = Some(command.spawn().unwrap());
-        self.starts += 1;
     }
 
     /// The port of the listener for operators of the last start, once it is up.
@@ -220,8 +221,8 @@ impl Daemon {
         let before = format!("{listener}=127.0.0.1:");
         wait_until("the daemon is ready", PATIENCE, || {
             let log = self.log();
-            let mut ready = log.lines().filter(|line| line.contains("creditd is ready"));
-            let line = ready.nth(self.starts - 1)?;
+            let mut lines = log.get(self.log_before..)?.lines();
+            let line = lines.find(|line| line.contains("creditd is ready"))?;
             let (_, rest) = line.split_once(&before)?;
             rest.split_whitespace().next()?.parse().ok()
         })

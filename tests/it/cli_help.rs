@@ -47,6 +47,7 @@ const COMMANDS: &[&[&str]] = &[
     &["chain", "status"],
     &["chain", "accept-reorg"],
     &["rescan"],
+    &["restored"],
     &["merchant", "add"],
     &["merchant", "list"],
     &["key", "create"],

@@ -175,6 +175,8 @@ fn pool_keys_are_documented(commands: &mut BTreeSet<String>) {
     for (command, args) in [
         ("addresses status", vec![]),
         ("addresses repin", vec!["till", "--reason", "x"]),
+        ("restored", vec!["--reason", "x", "--apply"]),
+        ("restored", vec![]),
     ] {
         assert_documented(&daemon, command, &args);
         commands.remove(command);

@@ -186,6 +186,7 @@ fn every_command_that_changes_something_acts_once_under_a_key() {
     let folder = tempfile::tempdir().unwrap();
     let pinned = pinned(&folder.path().join("list.txt"));
     assert_once(&pinned, "addresses repin", &[&["till"], &APPLY[..]].concat());
+    assert_once(&pinned, "restored", &APPLY);
     let without: BTreeSet<String> = WITHOUT.iter().map(|command| (*command).to_owned()).collect();
     assert_eq!(commands, without, "each command has a place here");
 }

@@ -103,6 +103,7 @@ mod naive;
 mod openapi;
 mod operations;
 mod operations_page;
+mod operations_restore;
 mod operator;
 mod ops;
 mod pay_page;

@@ -44,6 +44,7 @@ mod pools;
 mod reorgs;
 mod replacements;
 mod restarts;
+mod restores;
 mod sandbox_conformance;
 mod sandbox_evm_conformance;
 mod shop;

@@ -191,8 +191,8 @@ fn a_list_is_handed_out_in_its_order_and_may_only_grow_at_its_end() {
 
 /// The account of BIP 44 for the test words "abandon ... about", and its first address: those of every
 /// wallet.
-const EVM_ACCOUNT: &str = "xpub6DCoCpSuQZB2jawqnGMEPS63ePKWkwWPH4TU45Q7LPXWuNd8TMtVxRrgjtEshuqpK3mdhaWHPFsB\
-     ngh5GFZaM6si3yZdUsT8ddYM3PwnATt";
+pub const EVM_ACCOUNT: &str = "xpub6DCoCpSuQZB2jawqnGMEPS63ePKWkwWPH4TU45Q7LPXWuNd8TMtVxRrgjtEshuqpK3mdhaWHPF\
+     sBngh5GFZaM6si3yZdUsT8ddYM3PwnATt";
 const EVM_FIRST: &str = "0x9858EfFD232B4033E47d90003D41EC34EcaEda94";
 
 /// Two chains, one pool: an address is watched on both, whichever the invoice is for.

@@ -3,7 +3,7 @@
 use super::super::chains::ChainRow;
 use super::super::codec::uint;
 use super::super::nodes::NodeEndpoint;
-use super::super::{ReadTx, Rescan, StoreError};
+use super::super::{ReadTx, Rescan, RestoreStage, StoreError};
 
 /// A chain and what is under way on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct ChainStatus {
     pub endpoints: Vec<(NodeEndpoint, i64)>,
     /// Unattributed amounts that are open.
     pub unattributed: u64,
+    /// What is under way since a backup was restored.
+    pub restoring: Option<RestoreStage>,
     /// The height of an accepted reorg that waits for the node.
     pub reanchor_to: Option<u64>,
 }
@@ -58,6 +60,7 @@ impl ReadTx<'_> {
                 .filter(|rescan| rescan.state == "running")
                 .collect(),
             endpoints: self.node_endpoints(chain.key)?,
+            restoring: self.restore_stage(chain.key)?,
             reanchor_to: self.asked_reanchor(chain.key)?.map(|asked| asked.fork_height),
             chain,
         })

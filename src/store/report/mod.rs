@@ -10,6 +10,7 @@ mod inbox;
 mod invoices;
 mod lists;
 mod readings;
+mod restores;
 mod story;
 
 pub use balances::Balance;
@@ -20,4 +21,5 @@ pub use inbox::{AsideRow, InboxFilter, InboxRow};
 pub use invoices::InvoiceFilter;
 pub use lists::{AddressRow, CreditRow, Filter, Listed, Page};
 pub use readings::{ChainReadings, EndpointReadings, Readings};
+pub use restores::{RestoreReport, ToldAnew};
 pub use story::{AuditRow, CreditStory, DepositStory, EventRow, InputRow, OutputStory, TxStory};

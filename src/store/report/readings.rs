@@ -3,7 +3,7 @@
 
 use super::super::chains::{ChainKey, ChainRow, one};
 use super::super::codec::{int, uint};
-use super::super::{JobRow, ReadTx, StoreError, WriteTx};
+use super::super::{JobRow, ReadTx, RestoreStage, StoreError, WriteTx};
 use rusqlite::params;
 
 const EVENTS: &str = "SELECT max(seq) FROM events";
@@ -83,6 +83,8 @@ pub struct ChainReadings {
     pub reorgs: Vec<(u64, u64)>,
     /// Rescans that are not done.
     pub rescans: u64,
+    /// What is under way since a backup was restored.
+    pub restoring: Option<RestoreStage>,
     /// Unattributed amounts that are open.
     pub unattributed: u64,
     /// Invoices by where they stand.
@@ -134,6 +136,7 @@ impl ReadTx<'_> {
             strays: self.tallied_alone("strays", key)?,
             reorgs,
             rescans: count(RESCANS)?,
+            restoring: self.restore_stage(key)?,
             unattributed: count(UNATTRIBUTED)?,
             next_due_height: next_due_height.map(uint).transpose()?,
             next_due_time_secs: match next_due_height {
