@@ -47,6 +47,7 @@ const INBOX: &[&str] = &["receive_webhook"];
 
 const FAULTS: &[(u16, &str, Of)] = &[
     (400, "body_incomplete", Of::Once),
+    (400, "body_incomplete", Of::Routes(INBOX)),
     (400, "idempotency_key_invalid", Of::Once),
     (400, "idempotency_key_missing", Of::Once),
     (400, "invalid_query", Of::Query),
@@ -63,6 +64,7 @@ const FAULTS: &[(u16, &str, Of)] = &[
     (403, "scope_missing", Of::Scoped),
     (404, "not_found", Of::Named),
     (408, "body_too_slow", Of::Once),
+    (408, "body_too_slow", Of::Routes(INBOX)),
     (409, "endpoint_exists", Of::Routes(&["add_endpoint"])),
     (409, "in_progress", Of::Once),
     (409, "invoice_settled", Of::Routes(&["cancel_invoice"])),
@@ -93,6 +95,7 @@ const FAULTS: &[(u16, &str, Of)] = &[
     (503, "database_unavailable", Of::All),
     (503, "no_address", Of::Routes(TAKES)),
     (503, "no_randomness", Of::Routes(SIGNS)),
+    (503, "restoring", Of::Routes(TAKES)),
     (503, "timeout", Of::All),
     (503, "too_many_streams", Of::Routes(STREAMS)),
 ];
