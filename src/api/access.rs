@@ -124,7 +124,7 @@ impl FromRequestParts<Api> for Caller {
         }
         let is_noted = key
             .last_used_at
-            .is_some_and(|last| last > now_ms.saturating_sub(USED_EVERY_MS));
+            .is_some_and(|last| (0..USED_EVERY_MS).contains(&now_ms.saturating_sub(last)));
         if !is_noted {
             parts.uses.note(&parts.store, &key.id, now_ms);
         }

@@ -101,12 +101,15 @@ fn key_row(row: &Row<'_>) -> Result<ApiKeyRow, StoreError> {
     let owner: (Option<i64>, Option<String>) = (row.get(1)?, row.get(2)?);
     let words: String = row.get(4)?;
     let scope = |word| Scope::from_word(word).ok_or_else(|| StoreError::Corrupt(format!("scope {word:?}")));
+    let id: String = row.get(0)?;
     Ok(ApiKeyRow {
-        id: row.get(0)?,
         owner: match owner {
             (Some(key), Some(slug)) => KeyOwner::Merchant { key, slug },
-            (None, _) | (_, None) => KeyOwner::Operator,
+            (None, _) => KeyOwner::Operator,
+            // It must not become an operator's by that.
+            (Some(_), None) => return Err(StoreError::Corrupt(format!("the merchant of {id} is gone"))),
         },
+        id,
         name: row.get(3)?,
         scopes: words.split_whitespace().map(scope).collect::<Result<_, _>>()?,
         hash: KeyHash(row.get(5)?),
@@ -234,15 +237,13 @@ impl WriteTx<'_> {
         Ok(true)
     }
 
-    /// Notes that a key was used.
+    /// Notes that a key was used. A clock that was ahead is not believed for ever.
     ///
     /// # Errors
     /// Those of the database.
     pub fn api_key_used(&mut self, id: &str) -> Result<(), StoreError> {
         self.conn()
-            .prepare_cached(
-                "UPDATE api_keys SET last_used_at = max(?2, ifnull(last_used_at, 0)) WHERE key_id = ?1",
-            )?
+            .prepare_cached("UPDATE api_keys SET last_used_at = ?2 WHERE key_id = ?1")?
             .execute(params![id, self.now_ms()])?;
         Ok(())
     }

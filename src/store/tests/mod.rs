@@ -5,6 +5,7 @@ mod batch;
 mod deliveries;
 mod files;
 mod guarantee;
+mod keys;
 mod links;
 mod plans;
 mod shell;
