@@ -174,6 +174,7 @@ where
             Kept::OtherRequest => return Ok(Done::OtherRequest),
             Kept::Nothing => {}
         }
+        tx.act_for_merchant();
         let answer = match effect(tx) {
             Ok(answer) => answer,
             Err(Halt::Store(error)) => return Err(error),

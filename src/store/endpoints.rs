@@ -272,7 +272,7 @@ impl WriteTx<'_> {
     }
 
     fn audit_endpoint(&mut self, endpoint: &Endpoint, action: &str, words: &str) -> Result<(), StoreError> {
-        self.audit_row(endpoint, action, words, "operator")
+        self.audit_row(endpoint, action, words, self.actor)
     }
 
     fn audit_row(

@@ -139,6 +139,8 @@ pub struct WriteTx<'a> {
     /// Invoices whose payments it moved.
     touched: BTreeSet<i64>,
     takes: Vec<AddressTake>,
+    /// Whose acts it does, for the audit.
+    actor: &'static str,
 }
 
 /// An address handed out by a transaction, for the high-water file: there before the commit.
@@ -169,7 +171,13 @@ impl<'a> WriteTx<'a> {
             cursors: Vec::new(),
             touched: BTreeSet::new(),
             takes: Vec::new(),
+            actor: "operator",
         }
+    }
+
+    /// What it does from now on is a merchant's doing, and no operator's.
+    pub fn act_for_merchant(&mut self) {
+        self.actor = "merchant";
     }
 
     /// The time of this transaction: every row that it writes carries it.

@@ -97,8 +97,8 @@ impl WriteTx<'_> {
             )?;
         if changed {
             self.conn().execute(
-                "INSERT INTO audit (at, action, cause, actor) VALUES (?1, 'retry', ?2, 'operator')",
-                params![now, format!("{event} to {}: {reason}", endpoint.id)],
+                "INSERT INTO audit (at, action, cause, actor) VALUES (?1, 'retry', ?2, ?3)",
+                params![now, format!("{event} to {}: {reason}", endpoint.id), self.actor],
             )?;
         }
         Ok(changed)
@@ -120,10 +120,11 @@ impl WriteTx<'_> {
         }
         if count > 0 {
             self.conn().execute(
-                "INSERT INTO audit (at, action, cause, actor) VALUES (?1, 'retry', ?2, 'operator')",
+                "INSERT INTO audit (at, action, cause, actor) VALUES (?1, 'retry', ?2, ?3)",
                 params![
                     self.now_ms(),
-                    format!("{count} events to {}: {reason}", endpoint.id)
+                    format!("{count} events to {}: {reason}", endpoint.id),
+                    self.actor
                 ],
             )?;
         }

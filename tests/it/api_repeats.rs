@@ -101,7 +101,7 @@ const POSTS: [Post; 10] = [
         route: "/v1/endpoints/{id}/resume",
         path: |at| format!("/v1/endpoints/{}/resume", at.paused),
         body: |_| String::new(),
-        effects: |at| vec![(audited("resume", "operator", &at.paused), 1)],
+        effects: |at| vec![(audited("resume", "merchant", &at.paused), 1)],
     },
     Post {
         route: "/v1/endpoints/{id}/rotate-secret",
@@ -120,7 +120,7 @@ const POSTS: [Post; 10] = [
             let told = "SELECT count(*) FROM events WHERE type = 'endpoint.test'";
             vec![
                 (format!("{told} AND subject LIKE 'endpoint:{}:%'", at.aside), 1),
-                (audited("test", "operator", &at.aside), 1),
+                (audited("test", "merchant", &at.aside), 1),
             ]
         },
     },
@@ -134,7 +134,7 @@ const POSTS: [Post; 10] = [
                  JOIN endpoints e ON e.id = d.endpoint WHERE v.id = '{}' AND e.ep_id = '{}'",
                 at.event, at.aside
             );
-            vec![(queued, 1), (audited("retry", "operator", &at.event), 1)]
+            vec![(queued, 1), (audited("retry", "merchant", &at.event), 1)]
         },
     },
     Post {
