@@ -308,7 +308,7 @@ pub(super) async fn list(
         if let Some(name) = &chain {
             match names.chain(name) {
                 Some(row) => filter.chain = Some(row.key),
-                None => return Ok(Err(names::unknown_chain())),
+                None => return Ok(Err(names.unknown_chain())),
             }
         }
         if let Some(slug) = &filter.merchant

@@ -333,12 +333,12 @@ fn filter(tx: &ReadTx<'_>, wanted: &Wanted) -> Result<Narrow, StoreError> {
         None => None,
         Some(name) => match names.chain(name) {
             Some(row) => Some(row.key),
-            None => return Ok(Err(names::unknown_chain())),
+            None => return Ok(Err(names.unknown_chain())),
         },
     };
     let assets = wanted.asset.as_ref().map(|name| names.assets(chain, name));
     if assets.as_ref().is_some_and(Vec::is_empty) {
-        return Ok(Err(names::unknown_asset()));
+        return Ok(Err(names.unknown_asset()));
     }
     let filter = Filter {
         merchant: wanted.merchant.clone(),

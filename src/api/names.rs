@@ -5,6 +5,10 @@ use crate::address::{self, AddressError};
 use crate::config::{ChainConfig, Config};
 use crate::rules::{Script, Txid};
 use crate::store::{AssetKey, ChainKey, ChainRow, KnownAsset, ReadTx, StoreError};
+use std::collections::BTreeSet;
+
+/// How many names a refusal lists.
+const NAMES_SHOWN: usize = 12;
 
 /// The chains and assets of the database.
 pub(super) struct Names {
@@ -47,18 +51,40 @@ impl Names {
     pub(super) fn one_asset(&self, chain: Option<&str>, name: &str) -> Result<&KnownAsset, Problem> {
         let chain = match chain {
             None => None,
-            Some(name) => Some(self.chain(name).ok_or_else(unknown_chain)?.key),
+            Some(name) => Some(self.chain(name).ok_or_else(|| self.unknown_chain())?.key),
         };
         let keys = self.assets(chain, name);
         let mut named = self.assets.iter().filter(|asset| keys.contains(&asset.key));
         match (named.next(), named.next()) {
             (Some(asset), None) => Ok(asset),
-            (None, _) => Err(unknown_asset()),
+            (None, _) => Err(self.unknown_asset()),
             (Some(_), Some(_)) => {
                 let detail = "several chains have this asset: name the chain, or give the CAIP-19 id";
                 Err(Problem::unprocessable("ambiguous_asset", "chain", detail))
             }
         }
+    }
+
+    /// No chain has the name that was given: these could have been meant.
+    pub(super) fn unknown_chain(&self) -> Problem {
+        unknown_chain(self.watched().map(|row| row.alias.as_str()))
+    }
+
+    /// No asset has the name that was given.
+    pub(super) fn unknown_asset(&self) -> Problem {
+        let is_watched = |asset: &&KnownAsset| self.watched().any(|row| row.key == asset.chain);
+        let assets = self.assets.iter().filter(is_watched);
+        let detail = format!(
+            "no asset has this symbol, contract or CAIP-19 id here: {}",
+            there_are(assets.map(|asset| asset.symbol.as_str()))
+        );
+        Problem::unprocessable("unknown_asset", "asset", detail)
+    }
+
+    /// The chains that creditd follows: others stand for sources of webhooks.
+    fn watched(&self) -> impl Iterator<Item = &ChainRow> {
+        let is_followed = |row: &&ChainRow| !row.id.as_str().starts_with("ext:");
+        self.chains.iter().filter(is_followed)
     }
 
     /// The CAIP-2 id of a chain.
@@ -103,7 +129,7 @@ pub(super) fn script(config: &Config, chain: Option<&str>, text: &str) -> Result
     }
     Err(match fault {
         Some(error) => Problem::unprocessable(error.code(), "address", error.to_string()),
-        None => unknown_chain(),
+        None => unknown_chain(config.chains().map(ChainConfig::alias)),
     })
 }
 
@@ -116,15 +142,23 @@ pub(super) fn reorg_window(config: &Config, chain: &str) -> u64 {
     })
 }
 
-pub(super) fn unknown_asset() -> Problem {
-    let detail = "no asset has this symbol, contract or CAIP-19 id here";
-    Problem::unprocessable("unknown_asset", "asset", detail)
+fn unknown_chain<'a>(aliases: impl Iterator<Item = &'a str>) -> Problem {
+    let detail = format!(
+        "no chain has this alias or CAIP-2 id here: {}",
+        there_are(aliases)
+    );
+    Problem::unprocessable("unknown_chain", "chain", detail)
 }
 
-pub(super) fn unknown_chain() -> Problem {
-    Problem::unprocessable(
-        "unknown_chain",
-        "chain",
-        "no chain has this alias or CAIP-2 id here",
-    )
+/// Names that could have been meant.
+fn there_are<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: BTreeSet<&str> = names.collect();
+    let mut shown: Vec<&str> = names.iter().copied().take(NAMES_SHOWN).collect();
+    if names.len() > NAMES_SHOWN {
+        shown.push("and others");
+    }
+    match shown.as_slice() {
+        [] => "there is none yet".to_owned(),
+        shown => format!("one of {}", shown.join(", ")),
+    }
 }

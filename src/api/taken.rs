@@ -2,7 +2,7 @@
 
 use super::Api;
 use super::access::Caller;
-use super::names::{Names, unknown_chain};
+use super::names::Names;
 use super::once::{Answer, Halt, effect, once};
 use super::problem::{Problem, Problems};
 use super::sent::{Keyed, Sent};
@@ -65,7 +65,7 @@ pub(super) async fn create(State(api): State<Api>, caller: Caller, sent: Sent) -
         let reference = reference(new.reference.as_deref())?;
         Ok(effect(move |tx| {
             let names = Names::read(tx)?;
-            let chain = names.chain(&new.chain).ok_or_else(unknown_chain)?.key;
+            let chain = names.chain(&new.chain).ok_or_else(|| names.unknown_chain())?.key;
             let taken = take(tx, chain, (&slug, internal), &reference)?;
             let answer = AddressJson {
                 chain: names.id(chain),

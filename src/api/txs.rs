@@ -3,7 +3,7 @@
 use super::Api;
 use super::access::Caller;
 use super::ledger::{DepositJson, deposit};
-use super::names::{Names, unknown_chain};
+use super::names::Names;
 use super::problem::{Problem, Problems};
 use crate::clock::rfc3339;
 use crate::rules::Txid;
@@ -112,7 +112,7 @@ pub(super) async fn show(
         .store
         .read(move |tx| Ok((Names::read(tx)?, tx.tx_story(&txid)?)));
     let (names, stories) = read.await?;
-    let key = names.chain(&chain).ok_or_else(unknown_chain)?.key;
+    let key = names.chain(&chain).ok_or_else(|| names.unknown_chain())?.key;
     let mut story = stories
         .into_iter()
         .find(|story| story.chain.key == key)

@@ -258,6 +258,12 @@ fn a_query_that_cannot_be_names_its_field() {
         let expected = (problem.to_owned(), Some(field.to_owned()));
         assert_eq!(answer.problem(status), expected, "{query}");
     }
+    // What could have been meant stands there: no route lists it.
+    for (query, known) in [("chain=eth", "one of btc"), ("asset=btc", "one of BTC")] {
+        let told = shop.get(&format!("/v1/deposits?{query}")).expect(422);
+        let detail = told["detail"].as_str().unwrap();
+        assert!(detail.ends_with(known), "{detail}");
+    }
 }
 
 #[test]
