@@ -778,6 +778,8 @@ CREATE TABLE jobs (
     -- who has it: the epoch of that daemon, for no lease outlives its daemon; NULL = nobody
     lease_epoch INTEGER,
     lease_until INTEGER,
+    -- 1 = there came more to do since it was leased: it runs again as soon as that run has ended
+    is_hurried  INTEGER NOT NULL DEFAULT 0 CHECK (is_hurried IN (0, 1)),
     -- the run that ended last, well or not
     started_at  INTEGER,
     ended_at    INTEGER,

@@ -109,8 +109,9 @@ pub struct JobRow {
 
 /// A lease counts while its daemon is the newest one and its time is not over. The clock may have been set
 /// back since: no lease is longer than `?3`, and no pause than the time between two runs.
-const LEASE: &str = "UPDATE jobs SET lease = lease + 1, lease_epoch = m.epoch, lease_until = ?2 + ?3 \
-     FROM meta m WHERE m.id = 1 AND name = ?1 AND chain = 0 AND (next_at <= ?2 OR next_at > ?2 + every_ms) \
+const LEASE: &str = "UPDATE jobs SET lease = lease + 1, lease_epoch = m.epoch, lease_until = ?2 + ?3, \
+     is_hurried = 0 FROM meta m WHERE m.id = 1 AND name = ?1 AND chain = 0 \
+     AND (next_at <= ?2 OR next_at > ?2 + every_ms) \
      AND (lease_epoch IS NULL OR lease_epoch <> m.epoch OR lease_until <= ?2 OR lease_until > ?2 + ?3) \
      RETURNING lease";
 
@@ -199,19 +200,20 @@ impl WriteTx<'_> {
     /// somebody else leased the job meanwhile.
     pub fn settle_job(&mut self, lease: &JobLease, run: &JobRun) -> Result<bool, StoreError> {
         let row = self.conn().prepare_cached(
-            "SELECT every_ms, failures FROM jobs WHERE name = ?1 AND chain = 0 AND lease = ?2 \
+            "SELECT every_ms, failures, is_hurried FROM jobs WHERE name = ?1 AND chain = 0 AND lease = ?2 \
              AND lease_epoch IS NOT NULL",
         );
-        let found: Option<(Option<i64>, u32)> = row?
+        let found: Option<(Option<i64>, u32, bool)> = row?
             .query_row(params![lease.name, lease.number], |row| {
-                Ok((row.get(0)?, row.get(1)?))
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
             })
             .optional()?;
-        let Some((Some(every_ms), failures)) = found else {
+        let Some((Some(every_ms), failures, is_hurried)) = found else {
             return Ok(false);
         };
         let now = self.now_ms();
         let next_at = match &run.outcome {
+            JobOutcome::Done(_) if is_hurried => now,
             // From its beginning on, so that a long run does not make the job rarer.
             JobOutcome::Done(_) => (run.started_at + every_ms).clamp(now, now + every_ms),
             JobOutcome::More(_) => now,
@@ -227,14 +229,17 @@ impl WriteTx<'_> {
         Ok(true)
     }
 
-    /// Makes a job due now, in the transaction of what there is for it to do. A job that is not known is not
-    /// missed.
+    /// Makes a job due now, in the transaction of what there is for it to do; one that is being run may have
+    /// looked already, and runs once more after that. A job that fails keeps its pause, and one that is not
+    /// known is not missed.
     pub fn hurry_job(&mut self, name: &str) -> Result<(), StoreError> {
         let now = self.now_ms();
         self.conn()
             .prepare_cached(
-                "UPDATE jobs SET next_at = ?2 WHERE name = ?1 AND chain = 0 AND next_at > ?2 \
-                 AND failures = 0",
+                "UPDATE jobs SET is_hurried = lease_epoch IS NOT NULL, \
+                 next_at = iif(failures = 0, min(next_at, ?2), next_at) \
+                 WHERE name = ?1 AND chain = 0 AND ((failures = 0 AND next_at > ?2) \
+                 OR (lease_epoch IS NOT NULL AND is_hurried = 0))",
             )?
             .execute(params![name, now])?;
         Ok(())

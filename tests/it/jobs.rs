@@ -260,6 +260,48 @@ fn a_job_that_is_configured_no_more_is_forgotten_and_a_hurried_one_comes_at_once
     });
 }
 
+/// What there is to do came while the job was at work on what there was before.
+#[test]
+fn a_job_that_is_hurried_while_it_runs_runs_again_at_once() {
+    in_simulation(async {
+        let bench = Bench::new();
+        let runner = bench.runner(bench.job(done));
+        bench.clock.sleep(Duration::from_millis(500)).await;
+        assert_eq!(bench.runs(), 1, "under way");
+        bench.write(|tx| tx.hurry_job("count")).await;
+        bench.clock.sleep(Duration::from_secs(5)).await;
+        assert_eq!(bench.runs(), 2);
+        bench.clock.sleep(EVERY - Duration::from_secs(5)).await;
+        assert_eq!(bench.runs(), 2, "and once");
+        bench.clock.sleep(Duration::from_secs(5)).await;
+        assert_eq!(bench.runs(), 3);
+        runner.abort();
+    });
+}
+
+/// Failures before this run keep it from nothing that came since it began.
+#[test]
+fn a_job_that_is_hurried_while_it_recovers_runs_again_at_once() {
+    in_simulation(async {
+        let bench = Bench::new();
+        let runner = bench.runner(bench.job(|run| match run {
+            1 => JobOutcome::Failed("no luck".to_owned()),
+            _ => done(run),
+        }));
+        wait_for(&bench, 2).await;
+        bench.write(|tx| tx.hurry_job("count")).await;
+        bench.clock.sleep(Duration::from_secs(5)).await;
+        assert_eq!(bench.runs(), 3);
+        runner.abort();
+    });
+}
+
+async fn wait_for(bench: &Bench, runs: usize) {
+    while bench.runs() < runs {
+        bench.clock.sleep(Duration::from_millis(100)).await;
+    }
+}
+
 #[test]
 fn a_scheduled_backup_is_made_once_per_span_and_only_files_of_the_schedule_are_removed() {
     in_simulation(async {
