@@ -104,6 +104,10 @@ impl WriteTx<'_> {
         rules: &[NewAddress<'_>],
     ) -> Result<Vec<AddressAdded>, StoreError> {
         let row = self.chain_by_key(chain)?;
+        let scope = match row.id.is_evm() {
+            true => "evm",
+            false => row.id.as_str(),
+        };
         let from = counts_from(&row)?;
         let version = self.list_version()?.0 + 1;
         let mut merchants = BTreeMap::new();
@@ -114,6 +118,7 @@ impl WriteTx<'_> {
                 None => {
                     let merchant = self.merchant(rule, &mut merchants)?;
                     self.insert_address(chain, rule, merchant, (from, version))?;
+                    self.skip_known(scope, &rule.script)?;
                     AddressAdded::Added
                 }
             };

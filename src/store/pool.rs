@@ -102,6 +102,11 @@ struct Chosen {
 /// Indexes are what BIP 32 has without hardening.
 pub(super) const INDEX_END: u64 = 1 << 31;
 
+/// Of those that were handed out there are more every day: only the free ones are counted.
+pub(super) const POOL_WORK: &str = "SELECT s.id, s.name, s.pin, s.next_index, s.pool_size, s.trouble, \
+     (SELECT count(*) FROM pool_addresses p WHERE p.source = s.id AND p.state = 'free') \
+     FROM address_sources s WHERE s.is_current = 1 AND s.is_listed = 1 ORDER BY s.name, s.id";
+
 /// The name of the job that fills pools.
 pub const POOL_JOB: &str = "address-pool";
 
@@ -109,22 +114,23 @@ impl ReadTx<'_> {
     /// The sources that addresses are handed out of and whose pools are not full, or that have addresses to
     /// be watched on a chain that came later.
     pub fn pool_work(&self) -> Result<Vec<PoolWork>, StoreError> {
-        let sources = self.address_sources()?.into_iter();
-        let live = sources.filter(|source| source.is_current && source.is_listed);
-        let work = live.map(|source| {
-            let left = INDEX_END - source.next_index;
-            let missing = source.pool_size.saturating_sub(source.free).min(left);
-            Ok(PoolWork {
-                source: source.id,
-                name: source.name,
-                pin: source.pin,
-                next_index: u32::try_from(source.next_index)
+        let mut statement = self.conn().prepare_cached(POOL_WORK)?;
+        let mut rows = statement.query([])?;
+        let mut work = Vec::new();
+        while let Some(row) = rows.next()? {
+            let (next_index, pool_size, free) = (uint(row.get(3)?)?, uint(row.get(4)?)?, uint(row.get(6)?)?);
+            let missing = pool_size.saturating_sub(free).min(INDEX_END - next_index);
+            work.push(PoolWork {
+                source: row.get(0)?,
+                name: row.get(1)?,
+                pin: row.get(2)?,
+                next_index: u32::try_from(next_index)
                     .map_err(|_| StoreError::Corrupt("an index of addresses".to_owned()))?,
                 missing: u32::try_from(missing).unwrap_or(u32::MAX),
-                trouble: source.trouble,
-            })
-        });
-        work.collect()
+                trouble: row.get(5)?,
+            });
+        }
+        Ok(work)
     }
 
     /// The script at an index; `None` where another source has it, or nothing was derived.
@@ -242,7 +248,6 @@ impl WriteTx<'_> {
                 return taken(take.chain, on, script, source.name, number).map(Ok);
             }
         }
-        self.hurry_job(POOL_JOB)?;
         Ok(Err(PoolEmpty::Empty {
             name: source.name,
             trouble: source.trouble,
@@ -270,8 +275,23 @@ impl WriteTx<'_> {
         Ok(on)
     }
 
-    /// Puts newly derived addresses into the pool, the first of them at `first`. False, and nothing is
-    /// changed, where somebody else has done that meanwhile.
+    /// Leaves out an address that somebody enters by hand, before it is counted as one to hand out.
+    pub(super) fn skip_known(&mut self, scope: &str, script: &Script) -> Result<(), StoreError> {
+        let skipped = self
+            .conn()
+            .prepare_cached(
+                "UPDATE pool_addresses SET state = 'skipped' \
+                 WHERE scope = ?1 AND script = ?2 AND state = 'free'",
+            )?
+            .execute(params![scope, script])?;
+        match skipped {
+            0 => Ok(()),
+            _ => self.hurry_job(POOL_JOB),
+        }
+    }
+
+    /// Puts newly derived addresses into the pool, the first of them at `first`; those that somebody entered
+    /// by hand are left out. False, and nothing is changed, where somebody else has done that meanwhile.
     pub fn fill_pool(&mut self, source: i64, first: u32, scripts: &[Script]) -> Result<bool, StoreError> {
         let next = i64::from(first) + int(scripts.len() as u64)?;
         let moved = self
@@ -289,7 +309,10 @@ impl WriteTx<'_> {
             self.conn()
                 .prepare_cached(
                     "INSERT INTO pool_addresses (source, number, scope, script, state, derived_at) \
-                     SELECT id, ?2, scope, ?3, 'free', ?4 FROM address_sources WHERE id = ?1 \
+                     SELECT id, ?2, scope, ?3, iif(EXISTS (SELECT 1 FROM address_source_chains c \
+                     JOIN addresses a ON a.chain = c.chain AND a.script = ?3 \
+                     WHERE c.source = ?1 AND c.is_listed = 1), 'skipped', 'free'), ?4 \
+                     FROM address_sources WHERE id = ?1 \
                      ON CONFLICT (scope, script) DO NOTHING",
                 )?
                 .execute(params![source, number, script, now])?;

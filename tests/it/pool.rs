@@ -276,6 +276,43 @@ fn an_address_that_somebody_entered_by_hand_is_left_out() {
     assert_eq!((files.watched("eth"), files.watched("base")), (1, 2));
 }
 
+/// As when a wallet that is in use is given to creditd: its addresses are imported, and then its key.
+#[test]
+fn a_pool_whose_addresses_are_all_entered_by_hand_is_filled_beyond_them() {
+    let mut files = Files::new();
+    let source = files.source("shop", 1, &["btc"]);
+    files.set(&[source]);
+    let chain = files.key("btc");
+    let enter = |files: &mut Files, numbers: std::ops::Range<u32>| {
+        let rules: Vec<NewAddress<'_>> = numbers
+            .map(|number| NewAddress {
+                script: script(1, number),
+                kind: AddressKind::Watch,
+                merchant: "shop",
+                internal: "ignore",
+                reference: "",
+            })
+            .collect();
+        files.write(|tx| tx.add_addresses(chain, &rules));
+    };
+    // Some before they are derived, some after.
+    enter(&mut files, 0..12);
+    files.fill();
+    files.fill();
+    enter(&mut files, 12..20);
+    // A request that finds none is refused, and all that it did is undone.
+    let asked = (0..3).find_map(|_| {
+        files.fill();
+        let database = files.database.as_mut().unwrap();
+        let taken = database.write(NOW, |tx| {
+            let taken = tx.take_address(&take(chain, "shop"))?;
+            taken.map_err(|empty| StoreError::Refused(empty.to_string()))
+        });
+        taken.ok()
+    });
+    assert_eq!(asked.map(|taken| taken.number), Some(20));
+}
+
 #[test]
 fn a_merchant_with_a_source_of_its_own_gets_no_address_of_another() {
     let mut files = Files::new();
