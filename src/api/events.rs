@@ -219,6 +219,8 @@ impl Follower {
                     .data(event.body);
                 return Some((Ok(told), self));
             }
+            // Before each look: a stream that is never quiet ends with its key as well.
+            self.caller.still_live(&self.api).await.ok()?;
             self.woken.mark_unchanged();
             let (merchant, after) = (self.merchant, self.after);
             let read = self
@@ -233,7 +235,6 @@ impl Follower {
             }
             if self.quiet_looks == LOOKS_UNTIL_A_SIGN {
                 self.quiet_looks = 0;
-                self.caller.still_live(&self.api).await.ok()?;
                 return Some((Ok(Event::default().comment("")), self));
             }
             self.quiet_looks += 1;

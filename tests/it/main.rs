@@ -21,6 +21,7 @@ mod api_owners;
 mod api_page;
 mod api_repeats;
 mod api_sockets;
+mod api_streams;
 mod await_sweep;
 mod bad_nodes;
 mod balancers;
