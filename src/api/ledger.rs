@@ -331,7 +331,7 @@ fn filter(tx: &ReadTx<'_>, wanted: &Wanted) -> Result<Narrow, StoreError> {
     let names = Names::read(tx)?;
     let chain = match &wanted.chain {
         None => None,
-        Some(name) => match names.chain(name) {
+        Some(name) => match names.place(name) {
             Some(row) => Some(row.key),
             None => return Ok(Err(names.unknown_chain())),
         },

@@ -13,6 +13,8 @@ const NAMES_SHOWN: usize = 12;
 /// The chains and assets of the database.
 pub(super) struct Names {
     chains: Vec<ChainRow>,
+    /// What stands in the place of a chain where other providers told of payments.
+    external: Vec<ChainRow>,
     assets: Vec<KnownAsset>,
 }
 
@@ -20,19 +22,27 @@ impl Names {
     pub(super) fn read(tx: &ReadTx<'_>) -> Result<Names, StoreError> {
         Ok(Names {
             chains: tx.chains()?,
+            external: tx.external_chains()?,
             assets: tx.assets()?,
         })
     }
 
     pub(super) fn row(&self, key: ChainKey) -> Option<&ChainRow> {
-        self.chains.iter().find(|row| row.key == key)
-    }
-
-    /// The chain of an alias or a CAIP-2 id.
-    pub(super) fn chain(&self, name: &str) -> Option<&ChainRow> {
         self.chains
             .iter()
-            .find(|row| row.alias == name || row.id.as_str() == name)
+            .chain(&self.external)
+            .find(|row| row.key == key)
+    }
+
+    /// The chain of an alias or a CAIP-2 id, that something can be paid on.
+    pub(super) fn chain(&self, name: &str) -> Option<&ChainRow> {
+        self.chains.iter().find(|row| is_named(row, name))
+    }
+
+    /// The same, or what stands in the place of one (`ext:SOURCE`).
+    pub(super) fn place(&self, name: &str) -> Option<&ChainRow> {
+        let external = || self.external.iter().find(|row| is_named(row, name));
+        self.chain(name).or_else(external)
     }
 
     /// The assets of a symbol, a contract or a CAIP-19 id, on one chain or on all.
@@ -47,14 +57,14 @@ impl Names {
         named.map(|asset| asset.key).collect()
     }
 
-    /// The one asset of a name.
+    /// The one asset of a name that can be paid in: what another provider credits has a symbol too.
     pub(super) fn one_asset(&self, chain: Option<&str>, name: &str) -> Result<&KnownAsset, Problem> {
         let chain = match chain {
             None => None,
             Some(name) => Some(self.chain(name).ok_or_else(|| self.unknown_chain())?.key),
         };
         let keys = self.assets(chain, name);
-        let mut named = self.assets.iter().filter(|asset| keys.contains(&asset.key));
+        let mut named = self.payable().filter(|asset| keys.contains(&asset.key));
         match (named.next(), named.next()) {
             (Some(asset), None) => Ok(asset),
             (None, _) => Err(self.unknown_asset()),
@@ -65,26 +75,24 @@ impl Names {
         }
     }
 
+    fn payable(&self) -> impl Iterator<Item = &KnownAsset> {
+        let is_payable = |asset: &&KnownAsset| self.chains.iter().any(|row| row.key == asset.chain);
+        self.assets.iter().filter(is_payable)
+    }
+
     /// No chain has the name that was given: these could have been meant.
     pub(super) fn unknown_chain(&self) -> Problem {
-        unknown_chain(self.watched().map(|row| row.alias.as_str()))
+        unknown_chain(self.chains.iter().map(|row| row.alias.as_str()))
     }
 
     /// No asset has the name that was given.
     pub(super) fn unknown_asset(&self) -> Problem {
-        let is_watched = |asset: &&KnownAsset| self.watched().any(|row| row.key == asset.chain);
-        let assets = self.assets.iter().filter(is_watched);
+        let assets = self.payable();
         let detail = format!(
             "no asset has this symbol, contract or CAIP-19 id here: {}",
             there_are(assets.map(|asset| asset.symbol.as_str()))
         );
         Problem::unprocessable("unknown_asset", "asset", detail)
-    }
-
-    /// The chains that creditd follows: others stand for sources of webhooks.
-    fn watched(&self) -> impl Iterator<Item = &ChainRow> {
-        let is_followed = |row: &&ChainRow| !row.id.as_str().starts_with("ext:");
-        self.chains.iter().filter(is_followed)
     }
 
     /// The CAIP-2 id of a chain.
@@ -103,6 +111,10 @@ impl Names {
         let row = self.row(key)?;
         address::print_on(&row.id, row.genesis.as_ref(), script)
     }
+}
+
+fn is_named(row: &ChainRow, name: &str) -> bool {
+    row.alias == name || row.id.as_str() == name
 }
 
 /// The script of an address that was given, on the named chain of the config or on the first that it fits.
