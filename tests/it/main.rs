@@ -120,6 +120,7 @@ mod repeats;
 mod rescans;
 mod resends;
 mod restores;
+mod restores_random;
 mod retargets;
 mod rig;
 mod rpc_client;

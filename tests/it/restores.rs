@@ -17,12 +17,12 @@ fn derived(rig: &Rig, number: u32) -> Script {
     rig.script(10_000 + number)
 }
 
-fn back_up(rig: &Rig, to: &Path) {
+pub fn back_up(rig: &Rig, to: &Path) {
     rig.reader.backup(to, Existing::Replace, |_| {}).unwrap();
 }
 
 /// Kills the daemon, puts a backup in the place of its database and starts it.
-async fn restore(rig: &mut Rig, from: &Path) {
+pub async fn restore(rig: &mut Rig, from: &Path) {
     drop(rig.running.take());
     // Others may still have the old files open.
     for suffix in ["", "-wal", "-shm"] {
@@ -38,7 +38,7 @@ async fn restore(rig: &mut Rig, from: &Path) {
 }
 
 /// A pool of twenty addresses.
-async fn with_pool(rig: &Rig) {
+pub async fn with_pool(rig: &Rig) {
     let source = NewSource {
         name: "shop".to_owned(),
         scope: rig.chain.chain_id().to_string(),
@@ -53,7 +53,7 @@ async fn with_pool(rig: &Rig) {
     fill(rig).await;
 }
 
-async fn fill(rig: &Rig) {
+pub async fn fill(rig: &Rig) {
     for work in rig.read(|tx| tx.pool_work()) {
         let numbers = work.next_index..work.next_index + work.missing;
         let scripts: Vec<Script> = numbers.map(|number| derived(rig, number)).collect();
@@ -63,7 +63,7 @@ async fn fill(rig: &Rig) {
 }
 
 /// What the job does after a restore.
-async fn watch_restored(rig: &Rig) {
+pub async fn watch_restored(rig: &Rig) {
     for range in rig.read(|tx| tx.waiting_ranges()) {
         let numbers = u32::try_from(range.next).unwrap()..u32::try_from(range.end).unwrap();
         let scripts: Vec<Script> = numbers.map(|number| derived(rig, number)).collect();
@@ -72,7 +72,7 @@ async fn watch_restored(rig: &Rig) {
     }
 }
 
-async fn take(rig: &Rig) -> Result<TakenAddress, PoolEmpty> {
+pub async fn take(rig: &Rig) -> Result<TakenAddress, PoolEmpty> {
     let chain = rig.key;
     let take = move |tx: &mut WriteTx<'_>| {
         tx.take_address(&TakeAddress {
@@ -106,16 +106,16 @@ async fn invoice_of_pool(rig: &Rig, amount: u64) -> (String, Script) {
 
 /// An event as a receiver gets it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Heard {
-    id: String,
-    kind: String,
-    subject: String,
-    sequence: i64,
-    net: Option<String>,
-    life: Option<String>,
+pub struct Heard {
+    pub id: String,
+    pub kind: String,
+    pub subject: String,
+    pub sequence: i64,
+    pub net: Option<String>,
+    pub life: Option<String>,
 }
 
-fn heard(rig: &Rig) -> Vec<Heard> {
+pub fn heard(rig: &Rig) -> Vec<Heard> {
     let sql = "SELECT id, type, subject, sequence, json_extract(body, '$.data.net_base'), \
                json_extract(body, '$.data.life') FROM events ORDER BY seq";
     rig.tables.rows(sql, |row| Heard {
@@ -133,20 +133,20 @@ fn ids(heard: &[Heard], kind: &str) -> BTreeSet<String> {
     heard.iter().filter(of).map(|heard| heard.id.clone()).collect()
 }
 
-fn credits(rig: &Rig) -> BTreeSet<String> {
+pub fn credits(rig: &Rig) -> BTreeSet<String> {
     let ids = rig
         .tables
         .rows("SELECT id FROM credits", |row| row.get(0).unwrap());
     ids.into_iter().collect()
 }
 
-fn is_done(rig: &Rig) -> bool {
+pub fn is_done(rig: &Rig) -> bool {
     let open = "SELECT count(*) FROM restored_chains WHERE state IN ('catching_up', 'stating')";
     rig.tables.count(open) == 0
 }
 
 /// Settles, and goes on until the restore is over.
-async fn repair(rig: &mut Rig) {
+pub async fn repair(rig: &mut Rig) {
     watch_restored(rig).await;
     rig.settle().await;
     for _ in 0..50 {
@@ -474,7 +474,7 @@ fn c53_a_reorg_since_the_backup_ends_at_net_0() {
 }
 
 /// What a receiver holds that keeps the highest version of each of these credits.
-fn nets(heard: &[&[Heard]], credits: &BTreeSet<String>) -> BTreeMap<String, String> {
+pub fn nets(heard: &[&[Heard]], credits: &BTreeSet<String>) -> BTreeMap<String, String> {
     let mut held: BTreeMap<String, (i64, String)> = BTreeMap::new();
     for event in heard.iter().copied().flatten() {
         let Some(net) = &event.net else { continue };
@@ -488,7 +488,7 @@ fn nets(heard: &[&[Heard]], credits: &BTreeSet<String>) -> BTreeMap<String, Stri
 }
 
 /// What the books say.
-fn books(rig: &Rig) -> BTreeMap<String, String> {
+pub fn books(rig: &Rig) -> BTreeMap<String, String> {
     let sql = "SELECT c.id, iif(count(*) % 2 = 1, c.amount, '0') FROM credits c \
                JOIN journal j ON j.credit = c.id GROUP BY c.id";
     let rows = rig
