@@ -1,10 +1,13 @@
-//! The description of the API: made from the code, served as OpenAPI.
+//! The description of the API: made from the code, served as OpenAPI and as a page.
 
+use super::html::Kind;
 use super::problem::ProblemJson;
-use super::{Api, faults};
+use super::{Api, faults, reference};
+use crate::config::ApiConfig;
 use axum::Router;
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::routing::get;
+use std::sync::Arc;
 use std::time::Duration;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -48,9 +51,17 @@ pub(super) fn with_keeping(
     description
 }
 
-/// `/openapi.json`, the same bytes for everybody.
-pub(super) fn routes(description: utoipa::openapi::OpenApi) -> Router<Api> {
-    let json = faults::told(&description);
+/// `/openapi.json` and `/docs`, the same bytes for everybody.
+pub(super) fn routes(description: &utoipa::openapi::OpenApi, config: &ApiConfig) -> Router<Api> {
+    let json = faults::told(description);
+    let body = reference::body(&serde_json::from_str(&json).unwrap_or_default(), config);
+    let kind = Kind::new(include_str!("reference/page.css"), None);
+    let page = Arc::new((kind, body));
     let content_type = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
-    Router::new().route("/openapi.json", get(async move || (content_type, json)))
+    Router::new()
+        .route("/openapi.json", get(async move || (content_type, json)))
+        .route(
+            "/docs",
+            get(async move || page.0.page(StatusCode::OK, "creditd: the HTTP API", "", &page.1)),
+        )
 }

@@ -5,6 +5,7 @@
 mod access;
 mod asked;
 mod callbacks;
+mod codes;
 mod docs;
 mod events;
 mod faults;
@@ -19,6 +20,7 @@ mod once;
 mod pay;
 mod problem;
 mod rate;
+mod reference;
 mod sent;
 mod serve;
 mod taken;
@@ -143,12 +145,31 @@ impl Api {
             .split_for_parts();
         let description = docs::with_keeping(description, self.0.config.api.idempotency_keep);
         routes
-            .merge(docs::routes(description))
+            .merge(docs::routes(&description, &self.0.config.api))
             .fallback(no_route)
             .method_not_allowed_fallback(no_method)
             .layer(middleware::from_fn_with_state(self.clone(), around))
             .with_state(self.clone())
     }
+}
+
+/// The limits of every request, as HTML.
+fn limits() -> String {
+    let (head, headers, secs) = (
+        serve::HEAD_BYTES_MAX >> 10,
+        serve::HEADERS_MAX,
+        serve::HEAD.as_secs(),
+    );
+    let (body, depth, body_secs) = (
+        sent::BODY_BYTES_MAX >> 10,
+        sent::JSON_DEPTH_MAX,
+        sent::BODY.as_secs(),
+    );
+    format!(
+        "<li>A head has {head} KiB and {headers} headers, and comes within {secs} seconds, as does the next \
+         request of a connection.</li><li>A body has {body} KiB and is nested {depth} deep; it comes within \
+         {body_secs} seconds.</li>"
+    )
 }
 
 async fn no_route() -> Problem {

@@ -14,11 +14,11 @@ use std::error::Error as _;
 use std::time::Duration;
 use utoipa::IntoParams;
 
-const BODY_BYTES_MAX: usize = 64 << 10;
-const JSON_DEPTH_MAX: usize = 32;
+pub(super) const BODY_BYTES_MAX: usize = 64 << 10;
+pub(super) const JSON_DEPTH_MAX: usize = 32;
 
 /// How long a body may take.
-const BODY: Duration = Duration::from_secs(15);
+pub(super) const BODY: Duration = Duration::from_secs(15);
 
 pub(super) const KEY_HEADER: &str = "idempotency-key";
 

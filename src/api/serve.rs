@@ -18,8 +18,8 @@ use tokio::task::JoinSet;
 
 /// How long the head of a request may take, and a connection wait for the next request.
 pub(super) const HEAD: Duration = Duration::from_secs(15);
-const HEAD_BYTES_MAX: usize = 16 << 10;
-const HEADERS_MAX: usize = 64;
+pub(super) const HEAD_BYTES_MAX: usize = 16 << 10;
+pub(super) const HEADERS_MAX: usize = 64;
 
 /// What is being answered at a stop has so long.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(1);

@@ -13,6 +13,7 @@ mod absurd_numbers;
 mod accept_reorg;
 mod address;
 mod api_cases;
+mod api_docs;
 mod api_external;
 mod api_inbox;
 mod api_keys;

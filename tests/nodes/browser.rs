@@ -219,10 +219,10 @@ impl Browser {
         });
     }
 
-    /// The page as a picture: PNG.
+    /// What the window shows as a picture: PNG.
     #[track_caller]
     pub fn picture(&mut self) -> Vec<u8> {
-        let shot = self.command("Page.captureScreenshot", json!({"captureBeyondViewport": true}));
+        let shot = self.command("Page.captureScreenshot", json!({}));
         let text = shot["data"].as_str().unwrap();
         base64::engine::general_purpose::STANDARD.decode(text).unwrap()
     }

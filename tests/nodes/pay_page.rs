@@ -198,40 +198,49 @@ fn standings(shop: &Shop, client: &Client) -> Vec<(&'static str, String)> {
     pages.into_iter().chain([("expired", expired)]).collect()
 }
 
+/// Opens a page on every kind of screen: it must fit, and every text must be seen against what is behind it.
+/// Pictures go to target/tmp/pages, for people to look at.
+fn look(browser: &mut Browser, name: &str, url: &str) {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("pages");
+    std::fs::create_dir_all(&folder).unwrap();
+    for (screen, width, is_dark) in [
+        ("wide", 1280, false),
+        ("wide-dark", 1280, true),
+        ("narrow", 320, false),
+        ("narrow-dark", 320, true),
+    ] {
+        let what = format!("{name}-{screen}");
+        let height = 1_300;
+        browser.set_screen(Screen {
+            width,
+            height,
+            is_dark,
+        });
+        browser.open(url);
+        wait_until(&what, PATIENCE, || {
+            let standing = browser.eval("document.body.dataset.standing");
+            (standing.is_null() || standing == name).then_some(())
+        });
+        std::fs::write(folder.join(format!("{what}.png")), browser.picture()).unwrap();
+        let wide = browser
+            .eval("document.documentElement.scrollWidth")
+            .as_u64()
+            .unwrap();
+        assert!(wide <= u64::from(width), "{what}: {wide} pixels wide");
+        let least = browser.eval(CONTRAST);
+        assert!(least[0].as_f64().unwrap() >= 4.5, "{what}: {least}");
+    }
+    assert_eq!(browser.complaints, Vec::<String>::new());
+}
+
 #[test]
 fn pages_fit_narrow_screens_and_can_be_read_in_the_dark() {
     let (shop, client) = open();
-    // For people to look at: target/tmp/pay_page.
-    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("pay_page");
-    std::fs::create_dir_all(&folder).unwrap();
     let mut browser = Browser::start();
     for (standing, url) in standings(&shop, &client) {
-        for (name, width, is_dark) in [
-            ("wide", 1280, false),
-            ("wide-dark", 1280, true),
-            ("narrow", 320, false),
-            ("narrow-dark", 320, true),
-        ] {
-            let height = 1000;
-            browser.set_screen(Screen {
-                width,
-                height,
-                is_dark,
-            });
-            browser.open(&url);
-            let what = format!("{standing}-{name}");
-            wait_until(&what, PATIENCE, || {
-                (browser.eval("document.body.dataset.standing") == standing).then_some(())
-            });
-            std::fs::write(folder.join(format!("{what}.png")), browser.picture()).unwrap();
-            let wide = browser
-                .eval("document.documentElement.scrollWidth")
-                .as_u64()
-                .unwrap();
-            assert!(wide <= u64::from(width), "{what}: {wide} pixels wide");
-            let least = browser.eval(CONTRAST);
-            assert!(least[0].as_f64().unwrap() >= 4.5, "{what}: {least}");
-        }
+        look(&mut browser, standing, &url);
     }
-    assert_eq!(browser.complaints, Vec::<String>::new());
+    let docs = format!("http://127.0.0.1:{}/docs", client.port);
+    look(&mut browser, "docs", &docs);
+    assert!(browser.text().contains("/v1/invoices/{id}/cancel"));
 }
