@@ -374,6 +374,7 @@ CREATE TABLE audit (
 ) STRICT;
 CREATE INDEX audit_by_output ON audit (output) WHERE output IS NOT NULL;
 CREATE INDEX audit_of_states ON audit (chain) WHERE action = 'state';
+CREATE INDEX audit_of_rotations ON audit (at) WHERE action = 'rotate-secret';
 
 -- Rescans asked for: a second cursor beside the tip.
 CREATE TABLE rescans (

@@ -9,7 +9,8 @@ use crate::clock::rfc3339;
 use crate::egress::{self, CallbackUrl, Lookup};
 use crate::rules::api_key::Scope;
 use crate::rules::event_types::subscription;
-use crate::store::{Endpoint, ReadTx, StoreError};
+use crate::rules::ids;
+use crate::store::{Endpoint, ReadTx};
 use crate::webhook::{self, Key, Scheme};
 use axum::Json;
 use axum::extract::{Path, State};
@@ -158,14 +159,8 @@ pub(super) async fn add(State(api): State<Api>, caller: Caller, sent: Sent) -> R
         let (url, warning) = checked_url(&api, &new.url, "url").await?;
         let key = fresh(if new.ed25519 { Scheme::V1a } else { Scheme::V1 })?;
         Ok(effect(move |tx| {
-            let known = tx.endpoints()?;
-            let is_other = |endpoint: &Endpoint| {
-                endpoint.merchant.as_ref() == Some(&slug)
-                    && endpoint.invoice.is_none()
-                    && endpoint.url == url.as_str()
-                    && endpoint.types != types
-            };
-            if known.iter().any(is_other) {
+            let known = tx.find_endpoint(&ids::endpoint_id(Some(&slug), url.as_str()))?;
+            if known.is_some_and(|endpoint| endpoint.types != types) {
                 let detail =
                     "this URL is there already, for other types: give this one another, such as with ?2";
                 return Err(Problem::conflict("endpoint_exists", detail).into());
@@ -335,12 +330,9 @@ fn is_of(endpoint: &Endpoint, merchant: &Merchant) -> bool {
 
 /// The merchant's endpoint of this id.
 pub(super) fn own(tx: &ReadTx<'_>, id: &str, merchant: &Merchant) -> Result<Endpoint, Halt> {
-    let found = match tx.endpoint(id) {
-        Ok(endpoint) => Some(endpoint).filter(|endpoint| is_of(endpoint, merchant)),
-        Err(StoreError::Refused(_)) => None,
-        Err(error) => return Err(error.into()),
-    };
-    found.ok_or_else(|| Problem::not_found("there is no such endpoint").into())
+    let found = tx.find_endpoint(id)?;
+    let own = found.filter(|endpoint| is_of(endpoint, merchant));
+    own.ok_or_else(|| Problem::not_found("there is no such endpoint").into())
 }
 
 /// What is subscribed to.

@@ -275,10 +275,8 @@ pub(super) async fn replay(
             let endpoints = match &replay.endpoint {
                 Some(endpoint) => vec![own(tx, endpoint, &owner)?.id],
                 None => {
-                    let own = tx.endpoints()?.into_iter().filter(|endpoint| {
-                        endpoint.merchant.as_ref() == Some(&owner.slug)
-                            && endpoint.is_subscribed(&event.kind, &event.subject)
-                    });
+                    let all = tx.endpoints_about(owner.key, &event.subject)?.into_iter();
+                    let own = all.filter(|endpoint| endpoint.is_subscribed(&event.kind, &event.subject));
                     own.map(|endpoint| endpoint.id).collect()
                 }
             };

@@ -32,6 +32,10 @@ pub struct Endpoint {
     pub created_at: i64,
 }
 
+/// By its time: of all that was ever noted few are rotations.
+pub(super) const ROTATED: &str =
+    "SELECT 1 FROM audit WHERE action = 'rotate-secret' AND cause = ?1 AND at = ?2";
+
 const ENDPOINT_SELECT: &str = "SELECT e.id, e.ep_id, m.slug, e.url, e.types, e.paused_reason, \
      e.failures, e.created_at, v.inv_id \
      FROM endpoints e LEFT JOIN merchants m ON m.id = e.merchant LEFT JOIN invoices v ON v.id = e.invoice";
@@ -48,6 +52,14 @@ fn endpoint_row(row: &Row<'_>) -> Result<Endpoint, rusqlite::Error> {
         created_at: row.get(7)?,
         invoice: row.get(8)?,
     })
+}
+
+pub(super) fn endpoints_about() -> String {
+    format!(
+        "{ENDPOINT_SELECT} WHERE e.id IN (SELECT id FROM endpoints WHERE merchant = ?1 AND invoice IS NULL \
+         UNION ALL SELECT p.id FROM invoices i JOIN endpoints p ON p.invoice = i.id \
+         WHERE i.inv_id = ?2 AND i.merchant = ?1) ORDER BY e.id"
+    )
 }
 
 impl Endpoint {
@@ -82,13 +94,31 @@ impl ReadTx<'_> {
     /// # Errors
     /// `Refused` when there is none.
     pub fn endpoint(&self, id: &str) -> Result<Endpoint, StoreError> {
+        self.find_endpoint(id)?.ok_or_else(|| {
+            StoreError::Refused(format!("no endpoint {id}: `creditd endpoint list` shows ids"))
+        })
+    }
+
+    /// The same; `None` where there is none.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn find_endpoint(&self, id: &str) -> Result<Option<Endpoint>, StoreError> {
         let mut statement = self
             .conn()
             .prepare_cached(&format!("{ENDPOINT_SELECT} WHERE e.ep_id = ?1"))?;
-        let found = statement.query_map([id], endpoint_row)?.next().transpose()?;
-        found.ok_or_else(|| {
-            StoreError::Refused(format!("no endpoint {id}: `creditd endpoint list` shows ids"))
-        })
+        Ok(statement.query_map([id], endpoint_row)?.next().transpose()?)
+    }
+
+    /// A merchant's endpoints that may be told of this subject: those of other invoices, of which there may
+    /// be as many as invoices, are not looked at.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn endpoints_about(&self, merchant: i64, subject: &str) -> Result<Vec<Endpoint>, StoreError> {
+        let mut statement = self.conn().prepare_cached(&endpoints_about())?;
+        let rows = statement.query_map(params![merchant, subject], endpoint_row)?;
+        Ok(rows.collect::<Result<_, _>>()?)
     }
 
     /// The keys that an endpoint's callbacks are signed with at a moment, newest first.
@@ -119,11 +149,7 @@ impl ReadTx<'_> {
             return Ok(None);
         };
         let cause = format!("{}: {reason}", endpoint.id);
-        let is_same = one::<i64>(
-            self.conn(),
-            "SELECT 1 FROM audit WHERE action = 'rotate-secret' AND cause = ?1 AND at = ?2",
-            params![cause, made_at],
-        )?;
+        let is_same = one::<i64>(self.conn(), ROTATED, params![cause, made_at])?;
         let is_recent = is_overlapping || made_at > now_ms.saturating_sub(SAME_COMMAND_MS);
         Ok(is_same.filter(|_| is_recent).map(|_| made_at))
     }

@@ -10,6 +10,14 @@ use rusqlite::{OptionalExtension, params};
 const IS_OVER: &str = "keep_until <= ?1 \
      AND NOT EXISTS (SELECT 1 FROM invoices i WHERE i.id = invoice AND i.life = 'open')";
 
+pub(super) fn over_sql() -> String {
+    format!("SELECT owner, method, path, key FROM idempotency WHERE {IS_OVER} LIMIT ?2")
+}
+
+/// One by one: of a list of keys SQLite looks up the owners alone, and walks through all that each has.
+pub(super) const FORGET: &str =
+    "DELETE FROM idempotency WHERE owner = ?1 AND method = ?2 AND path = ?3 AND key = ?4";
+
 /// Where a key counts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyScope {
@@ -180,13 +188,27 @@ impl WriteTx<'_> {
     /// Those of the database.
     pub fn forget_answers(&mut self, limit: u32) -> Result<usize, StoreError> {
         let now = self.now_ms();
-        let gone = self
-            .conn()
-            .prepare_cached(&format!(
-                "DELETE FROM idempotency WHERE (owner, method, path, key) IN \
-                 (SELECT owner, method, path, key FROM idempotency WHERE {IS_OVER} LIMIT ?2)",
-            ))?
-            .execute(params![now, limit])?;
-        Ok(gone)
+        let mut over: Vec<KeyScope> = Vec::new();
+        {
+            let mut statement = self.conn().prepare_cached(&over_sql())?;
+            let mut rows = statement.query(params![now, limit])?;
+            while let Some(row) = rows.next()? {
+                over.push(KeyScope {
+                    owner: row.get(0)?,
+                    method: row.get(1)?,
+                    path: row.get(2)?,
+                    key: row.get(3)?,
+                });
+            }
+        }
+        for scope in &over {
+            self.conn().prepare_cached(FORGET)?.execute(params![
+                scope.owner,
+                scope.method,
+                scope.path,
+                scope.key
+            ])?;
+        }
+        Ok(over.len())
     }
 }
