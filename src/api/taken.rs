@@ -118,7 +118,10 @@ pub(super) fn reference(text: Option<&str>) -> Result<String, Problem> {
 /// Terms that the store does not take are the client's to change.
 pub(super) fn refused_terms(error: StoreError) -> Halt {
     match error {
-        StoreError::Refused(text) => Problem::unprocessable("refused_terms", "", text).into(),
+        // Of which field is in the words alone.
+        StoreError::Refused(text) => {
+            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "refused_terms", text).into()
+        }
         error => error.into(),
     }
 }

@@ -16,8 +16,8 @@ const EXPIRIES_MAX: u32 = 200;
 
 /// The body of an event stays below 20 kB.
 pub const METADATA_BYTES_MAX: usize = 8_192;
-/// The same.
-pub const REFERENCE_BYTES_MAX: usize = 512;
+/// The same; the 200 characters that the API takes, whatever they are.
+pub const REFERENCE_BYTES_MAX: usize = 800;
 
 /// What the chain was looked at before invoices expire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

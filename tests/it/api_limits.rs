@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use creditd::config::Config;
 
-use crate::common::api::{connect, raw, read_reply, with_api};
+use crate::common::api::{connect, fill_pool, raw, read_reply, with_api};
 use crate::common::daemon::{Daemon, Setup};
 use crate::common::fake_chain::FakeNode;
 use crate::common::wait::{PATIENCE, wait_until};
@@ -185,4 +185,28 @@ fn tls_is_spoken_where_there_is_a_certificate_and_a_slow_handshake_ends() {
     let mut silent = connect(shop.port);
     assert!(is_ended(&mut silent));
     daemon.stop();
+}
+
+/// Two hundred characters are told, and not of which size.
+#[test]
+fn a_reference_may_be_of_the_largest_characters() {
+    let node = FakeNode::regtest(1);
+    let daemon = Daemon::start(&with_api(&node.stub));
+    daemon.wait_height(1);
+    fill_pool(&daemon, 5);
+    let shop = daemon.client("shop", "all");
+    let ask = |count: usize| {
+        let reference = "\u{1f600}".repeat(count);
+        let body = format!(r#"{{"asset":"BTC","amount":"1","reference":"{reference}"}}"#);
+        shop.post("/v1/invoices", &count.to_string(), &body)
+    };
+    ask(200).expect(201);
+    assert_eq!(
+        ask(201).problem(422),
+        ("invalid_field".to_owned(), Some("reference".to_owned()))
+    );
+    // What no single field is to blame for names none.
+    let body = r#"{"asset":"BTC","amount":"1","tolerance":"1"}"#;
+    let refused = shop.post("/v1/invoices", "all-of-it", body);
+    assert_eq!(refused.problem(422), ("refused_terms".to_owned(), None));
 }
