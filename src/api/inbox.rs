@@ -72,7 +72,11 @@ fn problem(rejected: Rejected) -> Problem {
         Rejected::Refused(why) => {
             let code = match why {
                 Refused::TooOld | Refused::TooNew | Refused::BadTime => "stale_time",
-                _ => "bad_signature",
+                Refused::MissingHeader(_)
+                | Refused::RepeatedHeader(_)
+                | Refused::TooManySignatures
+                | Refused::BadId
+                | Refused::NoMatch => "bad_signature",
             };
             Problem::new(StatusCode::UNAUTHORIZED, code, why.to_string())
         }

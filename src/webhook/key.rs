@@ -252,8 +252,8 @@ impl fmt::Debug for VerifyKey {
     }
 }
 
-/// A new key from the operating system's random numbers. The one place of the program that reads them:
-/// everything else is given its bytes, so that a run can be repeated.
+/// A new key from the operating system's random numbers. Like API keys and the tokens of payment pages it is
+/// drawn at the edge and handed in, so that whatever the store does with it can be repeated.
 ///
 /// # Errors
 /// The operating system has no random numbers to give.
