@@ -2,7 +2,7 @@
 //! guessed.
 
 use crate::config::{Config, CreditRule, InboxEffect, InboxSource};
-use crate::rules::Amount;
+use crate::rules::{Amount, ChainId, Script};
 use crate::store::{Effect, ExternalAsset, ExternalPayment, NamedOutput};
 use crate::webhook::Pointer;
 use serde_json::Value;
@@ -78,14 +78,14 @@ fn payment(rule: &CreditRule, config: &Config, value: &Value) -> Result<External
     let decimals = if rule.is_whole_units { rule.decimals } else { 0 };
     let amount = Amount::from_units_str(&amount, decimals)
         .map_err(|error| format!("{} is no amount: {error}", rule.amount.as_str()))?;
-    let address = optional(&rule.address);
-    let script = |address: &String| {
-        let on = |chain: crate::config::ChainConfig<'_>| {
-            let script = chain.script(address).ok()?;
-            Some((chain.chain().clone(), script))
-        };
-        config.chains().filter_map(on).collect()
+    let address = place(value, rule.address.as_ref())?;
+    let outputs = match place(value, rule.output.as_ref())? {
+        Some(text) => NamedOutput::all_in(&text),
+        None => Vec::new(),
     };
+    if outputs.len() > 1 {
+        return Err("it names several outputs: which one was paid?".to_owned());
+    }
     Ok(ExternalPayment {
         merchant: rule.merchant.clone(),
         payment: needed(&rule.payment)?,
@@ -95,7 +95,37 @@ fn payment(rule: &CreditRule, config: &Config, value: &Value) -> Result<External
         },
         amount,
         reference: optional(&rule.reference).unwrap_or_default(),
-        output: optional(&rule.output).and_then(|text| NamedOutput::parse(&text)),
-        scripts: address.as_ref().map(script).unwrap_or_default(),
+        output: outputs.into_iter().next(),
+        scripts: address.map(|text| scripts(config, &text)).unwrap_or_default(),
     })
+}
+
+/// Where something was paid, if that is said. A place that cannot be read may be one that we watch, where it
+/// is credited by what the chain says.
+fn place(value: &Value, at: Option<&Pointer>) -> Result<Option<String>, String> {
+    let Some((at, found)) = at.and_then(|at| Some((at, at.find(value)?))) else {
+        return Ok(None);
+    };
+    match found {
+        Value::Null => Ok(None),
+        Value::String(text) => Ok(Some(text.clone())),
+        Value::Number(number) => Ok(Some(number.to_string())),
+        Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(format!("{} is no text", at.as_str())),
+    }
+}
+
+/// What the addresses in a text would be on each of our chains, bare or in a URI, an account id or a link.
+/// What matters is what they stand for: letter case and a checksum in it say nothing here.
+fn scripts(config: &Config, text: &str) -> Vec<(ChainId, Script)> {
+    let words = text.split(|letter: char| !letter.is_ascii_alphanumeric());
+    let mut found = Vec::new();
+    for word in words.filter(|word| !word.is_empty()) {
+        let lower = word.to_ascii_lowercase();
+        let spellings = [word.to_owned(), format!("0x{lower}"), lower];
+        for chain in config.chains() {
+            let script = spellings.iter().find_map(|word| chain.script(word).ok());
+            found.extend(script.map(|script| (chain.chain().clone(), script)));
+        }
+    }
+    found
 }

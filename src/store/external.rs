@@ -58,16 +58,22 @@ pub struct NamedOutput {
 }
 
 impl NamedOutput {
-    /// Reads `TXID`, `TXID:VOUT` or `TXID-VOUT`, with or without `0x`.
-    pub fn parse(text: &str) -> Option<NamedOutput> {
-        let (txid, vout) = match text.split_once([':', '-']) {
-            Some((txid, vout)) => (txid, Some(vout.parse().ok()?)),
-            None => (text, None),
-        };
-        Some(NamedOutput {
-            txid: Txid::from_typed(txid)?,
-            vout,
-        })
+    /// The outputs that a text names: `TXID`, `TXID:VOUT` or `TXID-VOUT`, with or without `0x`. However else
+    /// a transaction stands in it, as in a link, that is any output of it: a doubt is right.
+    pub fn all_in(text: &str) -> Vec<NamedOutput> {
+        let text = text.trim();
+        let exact = text.split_once([':', '-']).and_then(|(txid, vout)| {
+            Some(NamedOutput {
+                txid: Txid::from_typed(txid)?,
+                vout: Some(vout.parse().ok()?),
+            })
+        });
+        if let Some(exact) = exact {
+            return vec![exact];
+        }
+        let words = text.split(|letter: char| !letter.is_ascii_alphanumeric());
+        let named = words.filter_map(Txid::from_typed);
+        named.map(|txid| NamedOutput { txid, vout: None }).collect()
     }
 }
 

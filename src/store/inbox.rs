@@ -103,10 +103,10 @@ struct ForwardData<'a> {
     source: &'a str,
     event_id: &'a str,
     received_at: String,
-    /// The body, where it is JSON: byte for byte.
+    /// The body, where it is JSON: byte for byte, but for carriage returns between its parts.
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<&'a RawValue>,
-    /// The body, where it is not.
+    /// The body, where it is not, or is deeper than JSON is read.
     #[serde(skip_serializing_if = "Option::is_none")]
     content_base64: Option<String>,
 }
@@ -368,7 +368,11 @@ impl WriteTx<'_> {
     fn forward(&mut self, held: &Held, merchant: &str) -> Result<String, StoreError> {
         let merchant_key = self.ensure_merchant(merchant)?;
         let body = held.body.as_deref().unwrap_or_default();
-        let content: Option<&RawValue> = serde_json::from_slice(body).ok();
+        // In JSON they are white space. A stream of events cannot carry one, and what is told is the same
+        // bytes everywhere.
+        let text = str::from_utf8(body).ok().map(|text| text.replace('\r', ""));
+        let text = text.filter(|text| is_readable(text));
+        let content: Option<&RawValue> = text.as_deref().and_then(|text| serde_json::from_str(text).ok());
         let sequence = self.next_sequence(&held.id)?;
         let data = ForwardData {
             inbox: &held.id,
@@ -410,6 +414,12 @@ impl WriteTx<'_> {
         self.write_event(&heading, sequence, data)?;
         Ok(())
     }
+}
+
+/// Is a text JSON that whoever reads the event can read, ours and others? As deep as readers go, less what
+/// the event puts around it.
+fn is_readable(text: &str) -> bool {
+    serde_json::from_str::<serde_json::Value>(&format!("[[[[{text}]]]]")).is_ok()
 }
 
 /// The job that works the inbox off.

@@ -1,16 +1,19 @@
 //! The inbox from the request to what it does: verified, stored, answered, and done by the job.
 
+use crate::common::asks::{D1, D3};
 use crate::config::SMALL;
 use crate::rig::{folder, in_simulation};
 use crate::schema;
 use crate::tables::Tables;
 use creditd::clock::Clock;
 use creditd::config::Config;
+use creditd::daemon::new_chain;
 use creditd::inbox::{Inbox, Rejected, work};
 use creditd::jobs::Jobs;
-use creditd::store::{Database, JobOutcome, OpenMode, Received, Store};
+use creditd::store::{AddressKind, Database, JobOutcome, NewAddress, OpenMode, Received, Store};
 use creditd::webhook::Refused;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use serde_json::{Value, json};
 use sha2::Sha256;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -419,6 +422,81 @@ fn an_event_of_several_payments_credits_each() {
                 row.get::<_, String>(0).unwrap()
             });
         assert_eq!(amounts, ["150", "200"]);
+        bench.check();
+    });
+}
+
+/// A place that we watch is never credited on a provider's word, however it is written; and one that cannot
+/// be read may be such a place.
+#[test]
+fn a_place_that_we_watch_is_known_in_every_spelling() {
+    in_simulation(async {
+        let bench = Bench::new();
+        let (address, config) = (D1, bench.config.clone());
+        let watched = bench.store.write(move |tx| {
+            let chain = config.chains().next().unwrap();
+            let key = tx.ensure_chain(&new_chain(chain))?.key;
+            let rule = NewAddress {
+                script: chain.script(address).unwrap(),
+                kind: AddressKind::Watch,
+                merchant: "shop",
+                internal: "ignore",
+                reference: "",
+            };
+            tx.add_addresses(key, &[rule]).map(drop)
+        });
+        watched.await.unwrap();
+        let spellings = [
+            json!(D1),
+            json!(D1.to_uppercase()),
+            json!(format!(" {D1}\n")),
+            json!(format!("bitcoin:{D1}")),
+            json!(format!("BITCOIN:{}?amount=1", D1.to_uppercase())),
+            json!(format!("bip122:0f9188f13cb7b2c71f2a335e3a4fc328:{D1}")),
+            json!(format!("https://explorer.example/address/{D1}")),
+            json!([D1]),
+            json!({ "address": D1 }),
+        ];
+        let event = |number: usize, id: &Value, place: &Value| {
+            json!({
+                "deliveryId": number.to_string(), "type": "InvoicePaymentSettled", "storeId": "S",
+                "payment": {"id": id, "value": "1", "destination": place},
+            })
+            .to_string()
+        };
+        for (number, place) in spellings.iter().enumerate() {
+            let id = json!(format!("pay_{number}"));
+            bench.post("btcpay", &event(number, &id, place)).await.unwrap();
+            bench.work().await;
+            let parked = bench.count("inbox WHERE state = 'parked'");
+            assert_eq!(
+                parked,
+                i64::try_from(number).unwrap() + 1,
+                "{place}: {}",
+                bench.note()
+            );
+        }
+        // Two transactions, of which one may be ours.
+        let two = json!(format!("{},{}", "ab".repeat(32), "cd".repeat(32)));
+        bench
+            .post("btcpay", &event(90, &two, &json!(null)))
+            .await
+            .unwrap();
+        bench.work().await;
+        assert_eq!(bench.count("credits"), 0, "{}", bench.note());
+        // What is nowhere on our chains is credited.
+        for (number, place) in [json!(null), json!(""), json!("lnbc1"), json!(D3)]
+            .iter()
+            .enumerate()
+        {
+            let id = json!(format!("elsewhere_{number}"));
+            bench
+                .post("btcpay", &event(100 + number, &id, place))
+                .await
+                .unwrap();
+            bench.work().await;
+        }
+        assert_eq!(bench.count("credits"), 4, "{}", bench.note());
         bench.check();
     });
 }

@@ -339,7 +339,14 @@ fn a_merchant_gets_an_event_as_it_came() {
         let mut rig = Rig::new().await;
         rig.listen(Some("shop"), "inbox.*").await;
         let json = r#"{"price" : 1.10, "big":12345678901234567890123, "text":"caf\u00e9"}"#;
-        for (id, body) in [("evt_1", json), ("evt_2", "plain text")] {
+        // Deeper than others read, and closed too early: both are told as what they are, bytes.
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        for (id, body) in [
+            ("evt_1", json),
+            ("evt_2", "plain text"),
+            ("evt_3", deep.as_str()),
+            ("evt_4", "1]]]],[[[[1"),
+        ] {
             receive(&rig, id, body).await;
             for _ in 0..2 {
                 let forward = Effect::Forward {
@@ -351,7 +358,12 @@ fn a_merchant_gets_an_event_as_it_came() {
         let bodies: Vec<String> = rig
             .tables
             .rows("SELECT body FROM events ORDER BY seq", |row| row.get(0).unwrap());
-        assert_eq!(bodies.len(), 2);
+        assert_eq!(bodies.len(), 4);
+        for body in &bodies {
+            serde_json::from_str::<serde_json::Value>(body).unwrap();
+        }
+        assert!(bodies[2].contains(r#""content_base64":"W1tbW1"#), "{}", bodies[2]);
+        assert!(bodies[3].contains(r#""content_base64":"MV1dXV0"#), "{}", bodies[3]);
         assert!(
             bodies[0].contains(&format!(r#""content":{json}"#)),
             "{}",
@@ -362,7 +374,7 @@ fn a_merchant_gets_an_event_as_it_came() {
             "{}",
             bodies[1]
         );
-        assert_eq!(count(&rig, "deliveries"), 2);
+        assert_eq!(count(&rig, "deliveries"), 4);
         rig.check();
     });
 }
@@ -451,23 +463,32 @@ fn lists_and_balances_show_credits_with_and_without_a_chain() {
 fn outputs_are_read_as_gateways_write_them() {
     let txid = "ab".repeat(32);
     let named = |vout| {
-        Some(NamedOutput {
+        vec![NamedOutput {
             txid: Txid([0xab; 32]),
             vout,
-        })
+        }]
     };
     for (text, expected) in [
         (txid.clone(), named(None)),
         (format!("0x{txid}"), named(None)),
         (format!("{txid}-1"), named(Some(1))),
         (format!("{txid}:1"), named(Some(1))),
-        (format!("{txid}:"), None),
-        (format!("{txid}:-1"), None),
-        (format!("{txid}:x"), None),
-        (txid[1..].to_owned(), None),
-        (String::new(), None),
-        ("lnbc1".to_owned(), None),
+        // However it is written, that transaction is meant.
+        (format!("{txid}:"), named(None)),
+        (format!("{txid}:-1"), named(None)),
+        (format!("{txid}:x"), named(None)),
+        (format!("{txid}#1"), named(None)),
+        (format!("{txid}_1"), named(None)),
+        (format!("{txid}/1"), named(None)),
+        (format!(" {txid}\n"), named(None)),
+        (format!("{txid}:1 "), named(Some(1))),
+        (format!("https://explorer.example/tx/{txid}?a=1"), named(None)),
+        (format!("{txid},{txid}"), [named(None), named(None)].concat()),
+        (txid[1..].to_owned(), Vec::new()),
+        (format!("{txid}ab"), Vec::new()),
+        (String::new(), Vec::new()),
+        ("lnbc1".to_owned(), Vec::new()),
     ] {
-        assert_eq!(NamedOutput::parse(&text), expected, "{text}");
+        assert_eq!(NamedOutput::all_in(&text), expected, "{text}");
     }
 }
