@@ -23,6 +23,8 @@ pub(super) struct Merchant {
     pub(super) key: i64,
     /// Its name.
     pub(super) slug: String,
+    /// The public id of the key.
+    pub(super) by: String,
 }
 
 impl Caller {
@@ -36,6 +38,7 @@ impl Caller {
             KeyOwner::Merchant { key, slug } => self.has(scope).map(|()| Merchant {
                 key: *key,
                 slug: slug.clone(),
+                by: self.key.id.clone(),
             }),
         }
     }
@@ -48,18 +51,6 @@ impl Caller {
         }
     }
 
-    /// Whether the key can be used still.
-    pub(super) async fn still_live(&self, api: &Api) -> Result<(), Problem> {
-        let id = self.key.id.clone();
-        let found = api.0.store.read(move |tx| tx.api_key_of_id(&id)).await?;
-        match found.map(|key| key.state(api.0.clock.now_ms())) {
-            Some(KeyState::Live) => Ok(()),
-            Some(KeyState::Expired | KeyState::Revoked) | None => {
-                Err(unauthorized("key_revoked", "this API key was revoked"))
-            }
-        }
-    }
-
     pub(super) fn has(&self, scope: Scope) -> Result<(), Problem> {
         match self.key.scopes.contains(&scope) {
             true => Ok(()),
@@ -68,6 +59,16 @@ impl Caller {
                 &format!("this key does not have the scope {}", scope.word()),
             )),
         }
+    }
+}
+
+/// Whether a key that was found can be used at a moment.
+pub(super) fn live(found: Option<ApiKeyRow>, now_ms: i64) -> Result<ApiKeyRow, Problem> {
+    let key = found.ok_or_else(|| unauthorized("key_unknown", "there is no such API key"))?;
+    match key.state(now_ms) {
+        KeyState::Live => Ok(key),
+        KeyState::Expired => Err(unauthorized("key_expired", "this API key has expired")),
+        KeyState::Revoked => Err(unauthorized("key_revoked", "this API key was revoked")),
     }
 }
 
@@ -110,12 +111,7 @@ impl FromRequestParts<Api> for Caller {
         let parts = &api.0;
         let now_ms = parts.clock.now_ms();
         let found = parts.store.read(move |tx| tx.api_key(&hash)).await?;
-        let key = found.ok_or_else(|| unauthorized("key_unknown", "there is no such API key"))?;
-        match key.state(now_ms) {
-            KeyState::Live => {}
-            KeyState::Expired => return Err(unauthorized("key_expired", "this API key has expired")),
-            KeyState::Revoked => return Err(unauthorized("key_revoked", "this API key was revoked")),
-        }
+        let key = live(found, now_ms)?;
         let now = parts.clock.instant().duration_since(parts.started);
         if let Err(wait) = parts.rates.admit(&key.id, now) {
             let detail = "too many requests with this key";

@@ -360,7 +360,8 @@ pub(super) async fn checked_url(
     let url = egress::check_url(text, policy).map_err(|error| refused(error.to_string()))?;
     match egress::look_up_soon(&url, policy, api.0.clock).await {
         Lookup::Allowed => Ok((url, None)),
-        Lookup::Refused(error) => Err(refused(error.to_string())),
+        // Tomorrow the name may lead elsewhere.
+        Lookup::Refused(error) => Err(refused(error.to_string()).passing()),
         Lookup::Unresolved(_) => {
             let warning = format!(
                 "{} does not resolve here: callbacks fail until it does",

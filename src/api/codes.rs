@@ -8,6 +8,7 @@ pub(super) const CODES: &[(&str, u16, &str)] = &[
         "The body is not one JSON value, or names a field twice.",
     ),
     ("json_too_deep", 400, "The body is nested too deep."),
+    ("number_not_exact", 400, "A number of the body would be rounded: write it as a text."),
     (
         "body_incomplete",
         400,

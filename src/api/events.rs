@@ -2,10 +2,11 @@
 //! having one sent again.
 
 use super::Api;
-use super::access::Caller;
+use super::access::{Caller, live};
 use super::asked::Asked;
 use super::callbacks::own;
 use super::once::{Answer, effect, once};
+use super::places::{Place, Places};
 use super::problem::{Problem, Problems};
 use super::sent::{Keyed, Sent};
 use crate::clock::{Clock, rfc3339};
@@ -35,6 +36,15 @@ const STREAM_ROWS: u32 = 100;
 /// A stream looks so often whatever it is told, and says at least so often that it lives.
 const LOOK: Duration = Duration::from_secs(1);
 const LOOKS_UNTIL_A_SIGN: u32 = 15;
+
+/// How long whoever finds no place for a stream waits.
+const AGAIN_SECS: u64 = 10;
+
+/// A stream holds its connection: of all of them half is for streams, and of one owner an eighth, so that
+/// others go on being answered.
+pub(super) fn places(connections_max: usize) -> Places {
+    Places::new(connections_max / 2, connections_max / 8)
+}
 
 /// From where on.
 #[derive(Deserialize, IntoParams)]
@@ -176,6 +186,11 @@ pub(super) async fn stream(
     let last = headers
         .get("last-event-id")
         .and_then(|id| id.to_str().ok()?.parse().ok());
+    let owner = merchant.map_or_else(String::new, |merchant| merchant.to_string());
+    let place = Place::take(&api.0.listeners, &owner).ok_or_else(|| {
+        let detail = "too many streams are open: end one of them, or ask for `/v1/events`";
+        Problem::unavailable("too_many_streams", detail).after(AGAIN_SECS)
+    })?;
     let follower = Follower {
         woken: api.0.store.woken(),
         ending: api.0.ending.subscribe(),
@@ -186,6 +201,7 @@ pub(super) async fn stream(
         merchant,
         caller,
         api,
+        _place: place,
     };
     Ok(Sse::new(stream::unfold(follower, Follower::next)))
 }
@@ -201,6 +217,7 @@ struct Follower {
     after: u64,
     ready: VecDeque<FrozenEvent>,
     quiet_looks: u32,
+    _place: Place,
 }
 
 impl Follower {
@@ -219,16 +236,16 @@ impl Follower {
                     .data(event.body);
                 return Some((Ok(told), self));
             }
-            // Before each look: a stream that is never quiet ends with its key as well.
-            self.caller.still_live(&self.api).await.ok()?;
             self.woken.mark_unchanged();
-            let (merchant, after) = (self.merchant, self.after);
-            let read = self
-                .api
-                .0
-                .store
-                .read(move |tx| tx.events_of_owner(merchant, after, STREAM_ROWS));
-            self.ready.extend(read.await.ok()?);
+            let (merchant, after, key) = (self.merchant, self.after, self.caller.key.id.clone());
+            let read = self.api.0.store.read(move |tx| {
+                let events = tx.events_of_owner(merchant, after, STREAM_ROWS)?;
+                Ok((tx.api_key_of_id(&key)?, events))
+            });
+            let (key, events) = read.await.ok()?;
+            // Whether it is quiet or not: with its key a stream ends.
+            live(key, self.clock.now_ms()).ok()?;
+            self.ready.extend(events);
             if !self.ready.is_empty() {
                 self.quiet_looks = 0;
                 continue;

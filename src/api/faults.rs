@@ -42,7 +42,8 @@ const CHAINS: &[&str] = &[
     "list_credits",
     "show_transaction",
 ];
-const STREAMS: &[&str] = &["stream_page"];
+const PAGES: &[&str] = &["stream_page"];
+const STREAMS: &[&str] = &["stream_page", "stream_events"];
 const INBOX: &[&str] = &["receive_webhook"];
 
 const FAULTS: &[(u16, &str, Of)] = &[
@@ -53,6 +54,7 @@ const FAULTS: &[(u16, &str, Of)] = &[
     (400, "invalid_query", Of::Query),
     (400, "json_too_deep", Of::Once),
     (400, "malformed_json", Of::Once),
+    (400, "number_not_exact", Of::Once),
     (401, "bad_signature", Of::Routes(INBOX)),
     (401, "key_expired", Of::Keyed),
     (401, "key_malformed", Of::Keyed),
@@ -90,7 +92,7 @@ const FAULTS: &[(u16, &str, Of)] = &[
     (422, "url_refused", Of::Routes(CALLS)),
     (422, "wrong_network", Of::Routes(LISTS)),
     (429, "rate_limited", Of::Keyed),
-    (429, "rate_limited", Of::Routes(STREAMS)),
+    (429, "rate_limited", Of::Routes(PAGES)),
     (500, "internal", Of::All),
     (503, "database_unavailable", Of::All),
     (503, "no_address", Of::Routes(TAKES)),

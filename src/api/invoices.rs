@@ -131,7 +131,7 @@ pub(super) async fn create(State(api): State<Api>, caller: Caller, sent: Sent) -
         Ok(effect(move |tx| {
             // Of this transaction: a daemon that starts takes names and decimals from another config.
             let names = Names::read(tx)?;
-            let asset = names.one_asset(new.chain.as_deref(), &new.asset)?;
+            let asset = names.payable_asset(&config, new.chain.as_deref(), &new.asset)?;
             let terms = Terms::read(&new, asset)?;
             let window = names::reorg_window(&config, &names.id(asset.chain));
             if new

@@ -8,6 +8,7 @@ mod callbacks;
 mod codes;
 mod docs;
 mod events;
+mod exact;
 mod faults;
 mod html;
 mod inbox;
@@ -18,6 +19,7 @@ mod ledger;
 mod names;
 mod once;
 mod pay;
+mod places;
 mod problem;
 mod rate;
 mod reference;
@@ -71,6 +73,8 @@ struct Parts {
     rates: Rates,
     uses: Uses,
     pages: pay::Pages,
+    /// Streams of events.
+    listeners: Arc<places::Places>,
     running: once::Running,
     started: Instant,
     /// True once no more is answered: streams end.
@@ -107,6 +111,7 @@ impl Api {
             rates: Rates::new(config.api.rate_per_sec),
             uses: Uses::default(),
             pages: pay::Pages::new(config.api.connections_max),
+            listeners: Arc::new(events::places(config.api.connections_max)),
             running: once::Running::default(),
             started: clock.instant(),
             ending: watch::Sender::new(false),

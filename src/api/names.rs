@@ -57,20 +57,42 @@ impl Names {
         named.map(|asset| asset.key).collect()
     }
 
-    /// The one asset of a name that can be paid in: what another provider credits has a symbol too.
-    pub(super) fn one_asset(&self, chain: Option<&str>, name: &str) -> Result<&KnownAsset, Problem> {
+    /// The chain of an alias or a CAIP-2 id, if something can be paid on it from now on: what the config
+    /// names no more is followed by nobody.
+    pub(super) fn payable_chain(&self, config: &Config, name: &str) -> Result<&ChainRow, Problem> {
+        let found = self.chain(name).filter(|row| is_followed(config, row));
+        // With another config it may be.
+        found.ok_or_else(|| self.unknown_chain().passing())
+    }
+
+    /// The one asset of a name that can be paid in from now on: what another provider credits has a symbol
+    /// too, and so has a token that the config named once.
+    pub(super) fn payable_asset(
+        &self,
+        config: &Config,
+        chain: Option<&str>,
+        name: &str,
+    ) -> Result<&KnownAsset, Problem> {
         let chain = match chain {
             None => None,
-            Some(name) => Some(self.chain(name).ok_or_else(|| self.unknown_chain())?.key),
+            Some(name) => Some(self.payable_chain(config, name)?.key),
         };
         let keys = self.assets(chain, name);
-        let mut named = self.payable().filter(|asset| keys.contains(&asset.key));
+        let is_payable = |asset: &&KnownAsset| {
+            let is_followed = self.row(asset.chain).is_some_and(|row| is_followed(config, row));
+            asset.is_listed && is_followed && keys.contains(&asset.key)
+        };
+        let mut named = self.payable().filter(is_payable);
         match (named.next(), named.next()) {
             (Some(asset), None) => Ok(asset),
-            (None, _) => Err(self.unknown_asset()),
+            (None, _) => Err(self.unknown_asset().passing()),
+            (Some(one), Some(other)) if one.chain == other.chain => {
+                let detail = "several assets have this symbol: give the contract or the CAIP-19 id";
+                Err(Problem::unprocessable("ambiguous_asset", "asset", detail).passing())
+            }
             (Some(_), Some(_)) => {
                 let detail = "several chains have this asset: name the chain, or give the CAIP-19 id";
-                Err(Problem::unprocessable("ambiguous_asset", "chain", detail))
+                Err(Problem::unprocessable("ambiguous_asset", "chain", detail).passing())
             }
         }
     }
@@ -111,6 +133,10 @@ impl Names {
         let row = self.row(key)?;
         address::print_on(&row.id, row.genesis.as_ref(), script)
     }
+}
+
+fn is_followed(config: &Config, row: &ChainRow) -> bool {
+    config.chains().any(|chain| *chain.chain() == row.id)
 }
 
 fn is_named(row: &ChainRow, name: &str) -> bool {

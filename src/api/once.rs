@@ -2,9 +2,10 @@
 //! repeat waits for the first in a table in memory and gets its answer. Only answers of committed effects and
 //! the 422 of a body are kept; whatever may be another next time is not.
 
+use super::Api;
+use super::access::{Merchant, live};
 use super::problem::{PROBLEM_JSON, Problem};
 use super::sent::Sent;
-use super::{Api, access::Merchant};
 use crate::clock::millis;
 use crate::store::{Keep, Kept, KeptAnswer, KeyScope, StoreError, WriteTx};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
@@ -147,12 +148,15 @@ where
     let parts = &api.0;
     let (scope, fingerprint) = (sent.scope(merchant), sent.fingerprint);
     let claim = Arc::new(claim(api, &scope, fingerprint).await?);
-    let (asked, now) = (scope.clone(), parts.clock.now_ms());
-    match parts
-        .store
-        .read(move |tx| tx.kept_answer(&asked, &fingerprint, now))
-        .await?
-    {
+    let (asked, by, now) = (scope.clone(), merchant.by.clone(), parts.clock.now_ms());
+    let read = parts.store.read(move |tx| {
+        let kept = tx.kept_answer(&asked, &fingerprint, now)?;
+        Ok((tx.api_key_of_id(&by)?, kept))
+    });
+    let (key, kept) = read.await?;
+    // Its body may have taken its time, and another request of that key too.
+    live(key, now)?;
+    match kept {
         Kept::Answer(answer) => return Ok(replayed(answer)),
         Kept::OtherRequest => return Err(other_request()),
         Kept::Nothing => {}
@@ -163,7 +167,7 @@ where
         Err(problem) => return refuse(api, scope, fingerprint, problem).await,
     };
     let halted = Arc::new(Mutex::new(None));
-    let (halts, asked) = (halted.clone(), scope.clone());
+    let (halts, asked, by) = (halted.clone(), scope.clone(), merchant.by.clone());
     // A request that nobody waits for any more is under way as long as its write is queued.
     let queued = claim.clone();
     let written = parts.store.write(move |tx| {
@@ -174,8 +178,9 @@ where
             Kept::OtherRequest => return Ok(Done::OtherRequest),
             Kept::Nothing => {}
         }
+        let key = live(tx.api_key_of_id(&by)?, now);
         tx.act_for_merchant();
-        let answer = match effect(tx) {
+        let answer = match key.map_err(Halt::from).and_then(|_| effect(tx)) {
             Ok(answer) => answer,
             Err(Halt::Store(error)) => return Err(error),
             Err(Halt::Problem(problem)) => {
@@ -231,14 +236,15 @@ async fn claim(api: &Api, scope: &KeyScope, fingerprint: [u8; 32]) -> Result<Cla
     }
 }
 
-/// Keeps the 422 of a body, which is the same whenever it is asked, and answers with the problem.
+/// Keeps the 422 of a body, which is the same whenever it is asked, and answers with the problem. One that
+/// hangs on more than the body is not kept: it may be done next time.
 async fn refuse(
     api: &Api,
     scope: KeyScope,
     fingerprint: [u8; 32],
     problem: Problem,
 ) -> Result<Response, Problem> {
-    if problem.status != StatusCode::UNPROCESSABLE_ENTITY {
+    if problem.status != StatusCode::UNPROCESSABLE_ENTITY || problem.is_passing {
         return Err(problem);
     }
     let kept = KeptAnswer {

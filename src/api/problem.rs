@@ -22,6 +22,8 @@ pub(super) struct Problem {
     pub(super) detail: String,
     pub(super) field: Option<String>,
     pub(super) retry_after_secs: Option<u64>,
+    /// The same request may be answered otherwise later, though its status is that of a body.
+    pub(super) is_passing: bool,
 }
 
 /// A request was not done.
@@ -60,6 +62,7 @@ impl Problem {
             detail: detail.into(),
             field: None,
             retry_after_secs: None,
+            is_passing: false,
         }
     }
 
@@ -96,6 +99,15 @@ impl Problem {
     pub(super) fn at(self, field: impl Into<String>) -> Problem {
         let field = Some(field.into());
         Problem { field, ..self }
+    }
+
+    /// Says that the answer hangs on more than the request: on the config, or on where a name leads now. It
+    /// is kept under no key.
+    pub(super) fn passing(self) -> Problem {
+        Problem {
+            is_passing: true,
+            ..self
+        }
     }
 
     /// Says when to come again.

@@ -2,7 +2,7 @@
 //! by its query and its parsed body, so that white space and the order of fields do not matter.
 
 use super::problem::Problem;
-use super::{Api, access::Merchant};
+use super::{Api, access::Merchant, exact};
 use crate::store::KeyScope;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{FromRequest, Request};
@@ -171,6 +171,10 @@ fn json(headers: &HeaderMap, bytes: &[u8]) -> Result<Value, Problem> {
     }
     let (value, twice) = parse(bytes)
         .map_err(|error| Problem::bad_request("malformed_json", format!("the body is no JSON: {error}")))?;
+    if let Some(number) = exact::first_changed(bytes) {
+        let detail = format!("the number {number} cannot be kept as it is: write it as a text");
+        return Err(Problem::bad_request("number_not_exact", detail));
+    }
     if let Some(field) = twice {
         // Kept under no key: the fingerprint of such a body would be that of another.
         return Err(Problem::unprocessable(

@@ -60,12 +60,13 @@ pub(super) async fn create(State(api): State<Api>, caller: Caller, sent: Sent) -
     let merchant = caller.merchant(Scope::InvoiceWrite)?;
     let slug = merchant.slug.clone();
     let internal = api.0.config.internal_rule(&slug).word();
+    let config = api.0.config.clone();
     let prepare = async {
         let new: NewAddressJson = sent.read()?;
         let reference = reference(new.reference.as_deref())?;
         Ok(effect(move |tx| {
             let names = Names::read(tx)?;
-            let chain = names.chain(&new.chain).ok_or_else(|| names.unknown_chain())?.key;
+            let chain = names.payable_chain(&config, &new.chain)?.key;
             let taken = take(tx, chain, (&slug, internal), &reference)?;
             let answer = AddressJson {
                 chain: names.id(chain),

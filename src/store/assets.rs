@@ -41,6 +41,9 @@ pub struct KnownAsset {
     pub symbol: String,
     /// Its decimals.
     pub decimals: u8,
+    /// The config of the last start lists it, if it still had the chain; always so of what a source of
+    /// webhooks told of.
+    pub is_listed: bool,
 }
 
 impl NewAsset {
@@ -59,9 +62,9 @@ impl NewAsset {
 impl ReadTx<'_> {
     /// Everything that any chain could ever be paid in.
     pub fn assets(&self) -> Result<Vec<KnownAsset>, StoreError> {
-        let mut statement = self
-            .conn()
-            .prepare_cached("SELECT id, chain, caip, contract, symbol, decimals FROM assets ORDER BY id")?;
+        let mut statement = self.conn().prepare_cached(
+            "SELECT id, chain, caip, contract, symbol, decimals, is_listed FROM assets ORDER BY id",
+        )?;
         let rows = statement.query_map([], |row| {
             Ok(KnownAsset {
                 key: AssetKey(row.get(0)?),
@@ -70,6 +73,7 @@ impl ReadTx<'_> {
                 contract: row.get(3)?,
                 symbol: row.get(4)?,
                 decimals: row.get(5)?,
+                is_listed: row.get(6)?,
             })
         })?;
         Ok(rows.collect::<Result<_, _>>()?)

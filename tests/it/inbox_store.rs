@@ -363,7 +363,11 @@ fn a_merchant_gets_an_event_as_it_came() {
             serde_json::from_str::<serde_json::Value>(body).unwrap();
         }
         assert!(bodies[2].contains(r#""content_base64":"W1tbW1"#), "{}", bodies[2]);
-        assert!(bodies[3].contains(r#""content_base64":"MV1dXV0"#), "{}", bodies[3]);
+        assert!(
+            bodies[3].contains(r#""content_base64":"MV1dXV0"#),
+            "{}",
+            bodies[3]
+        );
         assert!(
             bodies[0].contains(&format!(r#""content":{json}"#)),
             "{}",

@@ -10,6 +10,7 @@ mod words;
 
 use super::Api;
 use super::html::{Escaped, Kind};
+use super::places::{Place, Places};
 use super::problem::Problem;
 use super::rate::Rates;
 use axum::extract::rejection::PathRejection;
@@ -19,7 +20,7 @@ use axum::response::sse::Sse;
 use axum::response::{IntoResponse as _, Response};
 use std::fmt::Write as _;
 use std::sync::Arc;
-use streams::{Place, Streams, Watcher};
+use streams::{OF_ONE_MAX, Watcher};
 use view::{Read, View};
 
 /// Requests for one invoice in a second, on average: a payer has a few windows, not a fleet.
@@ -37,7 +38,7 @@ pub(super) struct Pages {
     kind: Kind,
     notices: Kind,
     rates: Rates,
-    streams: Arc<Streams>,
+    streams: Arc<Places>,
 }
 
 impl Pages {
@@ -47,7 +48,7 @@ impl Pages {
             kind: Kind::new(include_str!("page.css"), Some(include_str!("page.js"))),
             notices: Kind::new(include_str!("page.css"), None),
             rates: Rates::new(RATE_PER_SEC),
-            streams: Arc::new(Streams::new(connections_max / 4)),
+            streams: Arc::new(Places::new(connections_max / 4, OF_ONE_MAX)),
         }
     }
 

@@ -4,73 +4,21 @@
 use super::view::{Read, View};
 use super::words;
 use crate::api::Api;
+use crate::api::places::Place;
 use axum::response::sse::Event;
 use futures_util::stream::{self, Stream};
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
 /// Windows that show one invoice.
-const OF_ONE_MAX: usize = 8;
+pub(super) const OF_ONE_MAX: usize = 8;
 
 /// From one look to the next at least, and at most, and so many quiet looks until a sign of life.
 const BREATH: Duration = Duration::from_millis(300);
 const LOOK: Duration = Duration::from_secs(1);
 const LOOKS_UNTIL_A_SIGN: u32 = 10;
-
-/// Who looks now, by token.
-#[derive(Debug)]
-pub(super) struct Streams {
-    max: usize,
-    of: Mutex<BTreeMap<String, usize>>,
-}
-
-impl Streams {
-    pub(super) fn new(max: usize) -> Streams {
-        Streams {
-            max,
-            of: Mutex::default(),
-        }
-    }
-}
-
-/// The right to one stream, given back when it is dropped.
-#[derive(Debug)]
-pub(super) struct Place {
-    streams: Arc<Streams>,
-    token: String,
-}
-
-impl Place {
-    pub(super) fn take(streams: &Arc<Streams>, token: &str) -> Option<Place> {
-        let mut of = streams.of.lock().unwrap_or_else(PoisonError::into_inner);
-        let all: usize = of.values().sum();
-        let of_this = of.get(token).copied().unwrap_or(0);
-        if all >= streams.max || of_this >= OF_ONE_MAX {
-            return None;
-        }
-        of.insert(token.to_owned(), of_this + 1);
-        Some(Place {
-            streams: Arc::clone(streams),
-            token: token.to_owned(),
-        })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut of = self.streams.of.lock().unwrap_or_else(PoisonError::into_inner);
-        match of.get_mut(&self.token) {
-            Some(count) if *count > 1 => *count -= 1,
-            Some(_) | None => {
-                of.remove(&self.token);
-            }
-        }
-    }
-}
 
 /// What the script of the page is told.
 #[derive(Serialize)]
@@ -168,28 +116,5 @@ impl Watcher {
             _ = self.woken.changed() => {}
             () = clock.sleep(LOOK) => {}
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_are_bounded_in_all_and_of_one_invoice_and_come_back() {
-        let streams = Arc::new(Streams::new(10));
-        let take = |token| Place::take(&streams, token);
-        let mut first: Vec<Option<Place>> = (0..OF_ONE_MAX).map(|_| take("a")).collect();
-        assert!(first.iter().all(Option::is_some));
-        assert!(take("a").is_none(), "enough of one");
-        let others = [take("b"), take("b")];
-        assert!(
-            others.iter().all(Option::is_some) && take("c").is_none(),
-            "enough in all"
-        );
-        first.pop();
-        assert!(take("c").is_some());
-        drop((first, others));
-        assert!(streams.of.lock().unwrap().is_empty());
     }
 }
