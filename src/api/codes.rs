@@ -8,7 +8,11 @@ pub(super) const CODES: &[(&str, u16, &str)] = &[
         "The body is not one JSON value, or names a field twice.",
     ),
     ("json_too_deep", 400, "The body is nested too deep."),
-    ("number_not_exact", 400, "A number of the body would be rounded: write it as a text."),
+    (
+        "number_not_exact",
+        400,
+        "A number of the body would be rounded: write it as a text.",
+    ),
     (
         "body_incomplete",
         400,
@@ -186,6 +190,6 @@ pub(super) const CODES: &[(&str, u16, &str)] = &[
     (
         "too_many_streams",
         503,
-        "Too many windows show this page, or pages like it.",
+        "Too many windows show this page, or too many streams of events are open.",
     ),
 ];

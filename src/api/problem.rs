@@ -14,6 +14,10 @@ pub(super) const PROBLEM_JSON: &str = "application/problem+json";
 /// How long a client waits before it asks a database again that takes no write now.
 const DATABASE_AGAIN_SECS: u64 = 2;
 
+/// What is said of a request holds words of it, and some answers are kept: neither grows with the request.
+const DETAIL_CHARS_MAX: usize = 500;
+const FIELD_CHARS_MAX: usize = 100;
+
 /// Why a request was not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
@@ -59,7 +63,7 @@ impl Problem {
         Problem {
             status,
             code,
-            detail: detail.into(),
+            detail: clipped(detail.into(), DETAIL_CHARS_MAX),
             field: None,
             retry_after_secs: None,
             is_passing: false,
@@ -97,7 +101,7 @@ impl Problem {
 
     /// Names the field at fault.
     pub(super) fn at(self, field: impl Into<String>) -> Problem {
-        let field = Some(field.into());
+        let field = Some(clipped(field.into(), FIELD_CHARS_MAX));
         Problem { field, ..self }
     }
 
@@ -130,6 +134,13 @@ impl Problem {
             field: self.field.as_deref(),
         };
         serde_json::to_string(&json).unwrap_or_default()
+    }
+}
+
+fn clipped(text: String, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        Some((end, _)) => format!("{}\u{2026}", text.get(..end).unwrap_or_default()),
+        None => text,
     }
 }
 

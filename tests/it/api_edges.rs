@@ -191,3 +191,34 @@ fn streams_of_one_merchant_take_no_connections_from_others() {
         (open(&shop).0 == "HTTP/1.1 200").then_some(())
     });
 }
+
+/// What is refused is told, and kept, in a few words, however long the request was.
+#[test]
+fn a_refusal_does_not_grow_with_what_it_refuses() {
+    let node = FakeNode::regtest(1);
+    let daemon = started(&node, "");
+    let shop = daemon.client("shop", "all");
+    let long = "\u{20ac}".repeat(10_000);
+    let names = [long.as_str(); 2].map(|name| format!(r#""{name}":1"#)).join(",");
+    let bodies = [
+        format!(r#"{{"asset":"BTC","amount":"1","{long}":1}}"#),
+        format!(r#"{{"asset":"BTC","amount":"1","expires_in":"{long}"}}"#),
+        format!(r#"{{"asset":"BTC","amount":"1","metadata":{{"{long}":[{{"a":1,"a":1}}]}}}}"#),
+        format!(
+            r#"{{"asset":"BTC","amount":"1","callback_url":"http://127.0.0.1/","callback_types":["{long}"]}}"#
+        ),
+        format!("{{{names}}}"),
+    ];
+    for (number, body) in bodies.iter().enumerate() {
+        let reply = shop.post("/v1/invoices", &number.to_string(), body);
+        assert_eq!(reply.status, 422, "{number}");
+        assert!(reply.body.len() < 3_000, "{number}: {} bytes", reply.body.len());
+    }
+    let kept = daemon.count("SELECT max(length(body)) FROM idempotency");
+    assert!((1..3_000).contains(&kept), "{kept}");
+    // Terms that contradict each other are no one field's fault.
+    let contrary = r#"{"asset":"BTC","amount":"1","tolerance":"1"}"#;
+    fill_pool(&daemon, 1);
+    let refused = shop.post("/v1/invoices", "contrary", contrary).problem(422);
+    assert_eq!(refused, ("refused_terms".to_owned(), None));
+}
