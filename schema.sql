@@ -329,6 +329,7 @@ BEGIN SELECT RAISE(ABORT, 'journal sequence without gap'); END;
 
 -- The outbox: one frozen record per fact, written in the fact's transaction, listeners or not.
 CREATE TABLE events (
+    -- a restored backup goes on at generation * 2^32, above every number that was told before
     seq      INTEGER PRIMARY KEY AUTOINCREMENT,
     -- derived from subject, fact and version
     id       TEXT NOT NULL UNIQUE,

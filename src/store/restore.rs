@@ -168,6 +168,7 @@ pub(super) fn begin(conn: &Connection, new: &Begin) -> Result<(), StoreError> {
         "INSERT INTO restores (generation, actor, reason, at) VALUES (?1, ?2, ?3, ?4)",
         params![new.generation, new.actor, new.reason, new.at],
     )?;
+    number_events_anew(conn, new.generation)?;
     let chains = chains_of(conn, &new.marks)?;
     conn.execute(
         "UPDATE restored_chains SET state = 'superseded' WHERE state IN ('catching_up', 'stating')",
@@ -181,6 +182,24 @@ pub(super) fn begin(conn: &Connection, new: &Begin) -> Result<(), StoreError> {
         )?;
     }
     restored_ranges::begin(conn, new)
+}
+
+/// Events go on at generation * 2^32: whoever reads them by their numbers was told numbers above the backup's
+/// last one, and would be given none of what comes under them a second time.
+fn number_events_anew(conn: &Connection, generation: i64) -> Result<(), StoreError> {
+    let last = generation << 32;
+    // SQLite keeps here the largest number that an AUTOINCREMENT ever gave (https://sqlite.org/autoinc.html).
+    let raised = conn.execute(
+        "UPDATE sqlite_sequence SET seq = max(seq, ?1) WHERE name = 'events'",
+        [last],
+    )?;
+    if raised == 0 {
+        conn.execute(
+            "INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?1)",
+            [last],
+        )?;
+    }
+    Ok(())
 }
 
 /// Where a chain is and was.

@@ -122,6 +122,7 @@ mod reorgs;
 mod repeats;
 mod rescans;
 mod resends;
+mod restored_events;
 mod restores;
 mod restores_random;
 mod retargets;

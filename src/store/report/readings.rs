@@ -6,7 +6,8 @@ use super::super::codec::{int, uint};
 use super::super::{JobRow, ReadTx, RestoreStage, StoreError, WriteTx};
 use rusqlite::params;
 
-const EVENTS: &str = "SELECT max(seq) FROM events";
+/// A restored backup numbers its events from a new multiple of 2^32 on.
+const EVENTS: &str = "SELECT max(seq) & 0xFFFFFFFF FROM events";
 const TALLIES: &str = "SELECT kind, count FROM tallies WHERE subject = ?1 AND chain = ?2 ORDER BY kind";
 /// What waits for a finality tag that its block does not have yet is not due, however deep it is.
 const NEXT_DUE: &str = "SELECT min(d.due_height) FROM deposits d JOIN chains c ON c.id = ?1 \
