@@ -342,7 +342,7 @@ pub(super) fn types(types: &[String], field: &str) -> Result<String, Problem> {
         return Err(Problem::unprocessable("invalid_field", field, detail));
     }
     subscription(types, false)
-        .map_err(|error| Problem::unprocessable("unknown_event_type", field, error.to_string()))
+        .map_err(|error| Problem::unprocessable("unknown_event_type", field, error.to_string()).passing())
 }
 
 /// A URL that callbacks may go to, and what speaks against it all the same. Where a name leads is looked at
@@ -357,7 +357,7 @@ pub(super) async fn checked_url(
     if text.len() > URL_BYTES_MAX {
         return Err(refused(format!("a URL has at most {URL_BYTES_MAX} bytes")));
     }
-    let url = egress::check_url(text, policy).map_err(|error| refused(error.to_string()))?;
+    let url = egress::check_url(text, policy).map_err(|error| refused(error.to_string()).passing())?;
     match egress::look_up_soon(&url, policy, api.0.clock).await {
         Lookup::Allowed => Ok((url, None)),
         // Tomorrow the name may lead elsewhere.

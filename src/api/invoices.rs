@@ -139,7 +139,9 @@ pub(super) async fn create(State(api): State<Api>, caller: Caller, sent: Sent) -
                 .is_some_and(|count| !(1..=window).contains(&u64::from(count)))
             {
                 let detail = format!("a whole number from 1 to {window}");
-                return Err(Problem::unprocessable("invalid_field", "confirmations", detail).into());
+                return Err(Problem::unprocessable("invalid_field", "confirmations", detail)
+                    .passing()
+                    .into());
             }
             let address = take(tx, asset.chain, (&slug, internal), &terms.reference)?.address;
             let expires_at = tx.now_ms().saturating_add(terms.expires_in_ms);
@@ -235,12 +237,13 @@ impl Terms {
 
 fn amount(text: &str, decimals: u8, field: &str) -> Result<Amount, Problem> {
     Amount::from_units_str(text, decimals).map_err(|error| {
-        let code = match error {
-            AmountError::Malformed => "invalid_amount",
-            AmountError::TooPrecise { .. } => "amount_too_precise",
-            AmountError::TooLarge => "amount_too_large",
-        };
-        Problem::unprocessable(code, field, error.to_string())
+        let refused = |code| Problem::unprocessable(code, field, error.to_string());
+        match error {
+            AmountError::Malformed => refused("invalid_amount"),
+            // By the digits that the config gives to what is called so.
+            AmountError::TooPrecise { .. } => refused("amount_too_precise").passing(),
+            AmountError::TooLarge => refused("amount_too_large").passing(),
+        }
     })
 }
 

@@ -178,7 +178,7 @@ fn limits() -> String {
 }
 
 async fn no_route() -> Problem {
-    Problem::not_found("there is no such path: /openapi.json lists all of them")
+    Problem::not_found("there is no such path: /docs and /openapi.json list all of them")
 }
 
 async fn no_method() -> Problem {

@@ -275,7 +275,7 @@ fn other_request() -> Problem {
     Problem::unprocessable(
         "idempotency_key_reused",
         "Idempotency-Key",
-        "this key was used for another request: take a new one for each",
+        "this key was used for another request (done, or refused): repeat that one, or take a new key",
     )
 }
 

@@ -257,7 +257,8 @@ fn declare(out: &mut Out, config: &Config, args: &Restored, repair: &Repair) -> 
     let chains: Vec<String> = status.iter().map(at).collect();
     let of = |source: &crate::store::SourceRow| {
         let count = args.addresses.map_or(source.pool_size, u64::from);
-        format!("{} of {}", counted(count, "address"), source.name)
+        let noun = if count == 1 { "address" } else { "addresses" };
+        format!("{count} {noun} of {}", source.name)
     };
     let pools: Vec<String> = sources.iter().map(of).collect();
     let pools = match pools.is_empty() {
@@ -265,7 +266,7 @@ fn declare(out: &mut Out, config: &Config, args: &Restored, repair: &Repair) -> 
         false => format!("; up to {} more are left out and watched", pools.join(", ")),
     };
     let text = format!(
-        "begin generation after a restored backup: {}{pools}; no address is handed out before the tip, and \
+        "begin a generation after a restored backup: {}{pools}; no address is handed out before the tip, and \
          then each credit that may have been told of otherwise is told anew",
         chains.join(", ")
     );

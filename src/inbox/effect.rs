@@ -29,7 +29,11 @@ pub(super) fn of(source: &InboxSource, config: &Config, body: &[u8]) -> Result<E
             let named = txid.as_ref().zip(value.as_ref());
             let named = named.and_then(|(at, value)| at.find_text(value));
             let named: String = named.unwrap_or_default().chars().take(80).collect();
-            Ok(Effect::Hint(format!("looked at {alias} {named:?}")))
+            let of = match named.as_str() {
+                "" => String::new(),
+                txid => format!(", told of {txid:?}"),
+            };
+            Ok(Effect::Hint(format!("looked at {alias}{of}")))
         }
         InboxEffect::Forward { merchant } => Ok(Effect::Forward {
             merchant: merchant.clone(),

@@ -279,6 +279,65 @@ fn c48d_a_422_is_kept_and_what_may_be_another_next_time_is_not() {
     shop.post("/v1/invoices", "K", &invoice("1")).expect(201);
 }
 
+/// What an operator mends in the config, and the same requests again.
+#[test]
+fn c48e_what_the_config_alone_refuses_is_not_refused_for_ever() {
+    let node = FakeNode::regtest(1);
+    let mut daemon = Daemon::start(&with_api(&node.stub));
+    daemon.wait_height(1);
+    let mut shop = daemon.client("shop", "all");
+    let coin = "bip122:0f9188f13cb7b2c71f2a335e3a4fc328/slip44:0";
+    let hook = "http://127.0.0.1:9/hook";
+    let asked = [
+        (
+            "invoices",
+            json!({"asset": "XBT", "amount": "1"}),
+            "unknown_asset",
+        ),
+        (
+            "invoices",
+            json!({"chain": "new", "asset": coin, "amount": "1"}),
+            "unknown_chain",
+        ),
+        (
+            "invoices",
+            json!({"asset": coin, "amount": "1", "callback_url": hook}),
+            "url_refused",
+        ),
+        (
+            "invoices",
+            json!({"asset": coin, "amount": "1", "confirmations": 200}),
+            "invalid_field",
+        ),
+        ("addresses", json!({"chain": "new"}), "unknown_chain"),
+        ("endpoints", json!({"url": hook}), "url_refused"),
+    ];
+    let post = |shop: &Client, number: usize| {
+        let (path, body, _) = &asked[number];
+        shop.post(&format!("/v1/{path}"), &format!("K{number}"), &body.to_string())
+    };
+    for (number, (_, body, code)) in asked.iter().enumerate() {
+        assert_eq!(post(&shop, number).problem(422).0, *code, "{body}");
+    }
+    assert_eq!(daemon.count("SELECT count(*) FROM idempotency"), 0);
+
+    daemon.stop();
+    let mended = Setup {
+        chain_lines: "symbol = \"XBT\"\nreorg_window = 300\n".to_owned(),
+        ..setup(&node.stub)
+    };
+    daemon.write_config(&mended);
+    daemon.start_again();
+    shop.port = daemon.api_port();
+    fill_pool(&daemon, 20);
+    let is_mended = |number: &usize| asked[*number].2 != "unknown_chain";
+    for number in (0..asked.len()).filter(is_mended) {
+        let reply = post(&shop, number);
+        assert_eq!(reply.status, 201, "{number}: {reply:?}");
+        assert!(!is_replayed(&reply));
+    }
+}
+
 /// Killed at moments that move through the request, and asked again.
 #[test]
 fn c48b_a_kill_between_leaves_no_key_claimed_and_no_effect_twice() {

@@ -96,6 +96,12 @@ fn a_restore_onto_another_machine_is_declared_once_and_ends_at_the_same_credits(
     assert_eq!(daemon.json(&["restored"])["restores"], json!([]));
     let apply = [&DECLARE[..], &["--apply"]].concat();
     assert_eq!(outcome(&daemon, &DECLARE), "dry");
+    let said = daemon.cli(&[&["restored"], &DECLARE[..]].concat());
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert!(
+        said.starts_with("would begin a generation") && said.contains(" addresses of "),
+        "{said}"
+    );
     assert_eq!(
         daemon.json(&["restored"])["restores"],
         json!([]),

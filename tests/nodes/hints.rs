@@ -66,7 +66,9 @@ fn notifications_of_a_node_by_the_lines_of_the_page_are_hints_each_once() {
             (found.len() == count).then_some(found)
         });
         assert!(
-            found.iter().all(|(_, note)| note.starts_with("looked at btc")),
+            found
+                .iter()
+                .all(|(_, note)| note.starts_with("looked at btc") && !note.contains("\"\"")),
             "{found:?}"
         );
         let bodies = found
