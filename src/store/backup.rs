@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 
-use super::highwater::sync_folder;
 use super::lock::{COMPANIONS, beside};
+use super::marks_file::sync_folder;
 use super::migrate::APPLICATION_ID;
 use super::open::{FORMAT_VERSIONS, ROLLBACK, check_pages};
 use super::transact::diagnose;

@@ -4,8 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
-use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
@@ -17,10 +15,7 @@ use super::lock::beside;
 use super::owners::Owners;
 use super::restore::{self, Begin, Reserved};
 use super::transact::{Writer, transact};
-use super::{AddressTake, CursorMove, StoreError, address_sources, restored_ranges};
-
-/// A larger file is not one that we wrote.
-const BYTES_MAX: u64 = 1 << 20;
+use super::{AddressTake, CursorMove, StoreError, address_sources, marks_file, restored_ranges};
 
 /// So many indexes are reserved at a time. A kill loses what is left of them; wallets that look for coin only
 /// so far ahead of the last used address must not be led further than needed.
@@ -169,6 +164,8 @@ pub(super) struct HighWater {
     marks: Marks,
     /// Where the database is.
     cursors: BTreeMap<String, u64>,
+    /// The file ends with a whole line of ours, so that another may be added.
+    may_grow: bool,
 }
 
 /// What was found when the file was read.
@@ -184,19 +181,19 @@ enum Reading {
 
 /// `ledger.db` -> `ledger.db.highwater`.
 fn read_marks(database: &Path) -> Reading {
-    let mut text = String::new();
-    let file = match File::open(beside(database, ".highwater")) {
-        Ok(file) => file,
+    let lines = match marks_file::read(&beside(database, ".highwater")) {
+        Ok(lines) => lines,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Reading::Absent,
         Err(error) => return Reading::Broken(error.to_string()),
     };
-    if let Err(error) = file.take(BYTES_MAX).read_to_string(&mut text) {
-        return Reading::Broken(error.to_string());
+    let mut why = "it has no whole line".to_owned();
+    for line in lines.iter().rev() {
+        match serde_json::from_slice(line) {
+            Ok(marks) => return Reading::Marks(marks),
+            Err(error) => why = error.to_string(),
+        }
     }
-    match serde_json::from_str(&text) {
-        Ok(marks) => Reading::Marks(marks),
-        Err(error) => Reading::Broken(error.to_string()),
-    }
+    Reading::Broken(why)
 }
 
 impl HighWater {
@@ -206,6 +203,7 @@ impl HighWater {
             path: beside(database, ".highwater"),
             marks,
             cursors,
+            may_grow: false,
         }
     }
 
@@ -318,31 +316,35 @@ impl HighWater {
         self.save_durably()
     }
 
-    /// Writes the file: whole under another name first, so that a crash leaves the old or the new one.
-    pub(super) fn save(&self) -> Result<(), StoreError> {
-        self.put(false)
+    /// Writes what is to be said as far as the operating system: a power loss may take it, and no more than
+    /// that. Not needed at every commit: a file that is a little behind finds a restored backup all the same.
+    pub(super) fn save(&mut self) -> Result<(), StoreError> {
+        let line = self.line()?;
+        if std::mem::take(&mut self.may_grow) {
+            let added = marks_file::append(&self.path, &line);
+            self.may_grow = added.map_err(|error| StoreError::file("write", &self.path, error))?;
+        }
+        match self.may_grow {
+            true => Ok(()),
+            false => self.replace(&line),
+        }
     }
 
-    /// Writes the file so that it survives a power loss. Too slow for every commit, and not needed then: a
-    /// file that is a little behind finds a restored backup all the same.
-    pub(super) fn save_durably(&self) -> Result<(), StoreError> {
-        self.put(true)
+    /// Writes it so that it survives a power loss.
+    pub(super) fn save_durably(&mut self) -> Result<(), StoreError> {
+        let line = self.line()?;
+        self.replace(&line)
     }
 
-    fn put(&self, is_durable: bool) -> Result<(), StoreError> {
-        let failed = |error| StoreError::file("write", &self.path, error);
-        let mut text = serde_json::to_string(&self.marks).map_err(|error| failed(error.into()))?;
-        text.push('\n');
-        let temporary = beside(&self.path, ".new");
-        let mut file = File::create(&temporary).map_err(failed)?;
-        file.write_all(text.as_bytes()).map_err(failed)?;
-        if is_durable {
-            file.sync_all().map_err(failed)?;
-        }
-        std::fs::rename(&temporary, &self.path).map_err(failed)?;
-        if is_durable {
-            sync_folder(&self.path)?;
-        }
+    fn line(&self) -> Result<String, StoreError> {
+        let failed = |error: serde_json::Error| StoreError::file("write", &self.path, error.into());
+        serde_json::to_string(&self.marks).map_err(failed)
+    }
+
+    fn replace(&mut self, line: &str) -> Result<(), StoreError> {
+        self.may_grow = false;
+        marks_file::replace(&self.path, line)?;
+        self.may_grow = true;
         Ok(())
     }
 }
@@ -479,15 +481,4 @@ fn cursors(conn: &Connection) -> Result<BTreeMap<String, u64>, StoreError> {
         cursors.insert(row.get(0)?, uint(row.get(1)?)?);
     }
     Ok(cursors)
-}
-
-/// Makes a rename inside the folder of `path` survive a power loss.
-pub(super) fn sync_folder(path: &Path) -> Result<(), StoreError> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    File::open(folder)
-        .and_then(|folder| folder.sync_all())
-        .map_err(|error| StoreError::file("sync the folder of", path, error))
 }

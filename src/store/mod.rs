@@ -41,6 +41,7 @@ mod jobs;
 mod keys;
 mod load;
 mod lock;
+mod marks_file;
 mod matching;
 mod mempool;
 mod merchants;

@@ -151,7 +151,8 @@ fn a_writer_that_hangs_gives_no_sign_of_life_and_a_stop_is_over_in_time() {
     daemon.wait_height(3);
     assert_eq!(daemon.ops("/healthz").0, 200);
     let mut pipe = daemon.database().into_os_string();
-    pipe.push(".highwater.new");
+    pipe.push(".highwater");
+    std::fs::remove_file(&pipe).unwrap();
     make_fifo(Path::new(&pipe));
     node.mine(Vec::new());
     manager.wait_silence(WATCHDOG * 2, PATIENCE);
