@@ -9,8 +9,8 @@ use std::path::Path;
 use super::StoreError;
 use super::lock::beside;
 
-/// A larger file is not one that we wrote.
-const BYTES_MAX: u64 = 1 << 22;
+/// A larger file is not one that we wrote, and is not believed in part.
+const BYTES_MAX: u64 = 1 << 26;
 
 /// A file grows to as much, or to so many times its last line where that is more.
 const GROWN_MAX: (u64, u64) = (1 << 16, 4);
@@ -18,7 +18,10 @@ const GROWN_MAX: (u64, u64) = (1 << 16, 4);
 /// The lines of the file that were written to their end, oldest first.
 pub(super) fn read(path: &Path) -> io::Result<Vec<Vec<u8>>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(BYTES_MAX).read_to_end(&mut bytes)?;
+    File::open(path)?.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(io::Error::other("it is too large"));
+    }
     let whole = bytes.split_inclusive(|byte| *byte == b'\n');
     let whole = whole.filter_map(|line| line.strip_suffix(b"\n"));
     Ok(whole.map(<[u8]>::to_vec).collect())
@@ -32,7 +35,7 @@ pub(super) fn append(path: &Path, line: &str) -> io::Result<bool> {
         Err(error) => return Err(error),
     };
     let bytes = line.len() as u64 + 1;
-    let most = GROWN_MAX.0.max(GROWN_MAX.1 * bytes);
+    let most = GROWN_MAX.0.max(GROWN_MAX.1 * bytes).min(BYTES_MAX);
     if file.metadata()?.len() + bytes > most {
         return Ok(false);
     }
@@ -83,6 +86,19 @@ mod tests {
                 std::fs::write(&path, [&all[..length], &rest].concat()).unwrap();
                 assert_eq!(read(&path).unwrap(), [b"synced".to_vec()]);
             }
+        }
+    }
+
+    #[test]
+    fn a_file_larger_than_any_of_ours_is_not_believed_in_part() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("marks");
+        replace(&path, "first").unwrap();
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        for (length, is_read) in [(BYTES_MAX, true), (BYTES_MAX + 1, false)] {
+            file.set_len(length).unwrap();
+            assert_eq!(read(&path).is_ok(), is_read);
+            assert!(!append(&path, "next").unwrap(), "it is replaced");
         }
     }
 
