@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::store::{
     Database, Keep, Kept, KeptAnswer, KeyScope, OpenMode, ReadTx, StoreError, Whole, WriteTx,
 };
+use anyhow::Context as _;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory as _};
 use sha2::{Digest as _, Sha256};
@@ -228,9 +229,12 @@ pub(super) fn once(
         status: u16::from(outcome == Outcome::Found),
         body: out.into_text(),
     };
-    if let Some(mut whole) = whole.and_then(Rc::into_inner).map(RefCell::into_inner) {
+    if let Some(whole) = whole {
         let now = open::now_ms();
         let keep = Keep::until(now.saturating_add(millis(config.api.idempotency_keep)));
+        // Whoever still had a part in it could write after the answer.
+        let whole = Rc::into_inner(whole).context("the command still works on its transaction")?;
+        let mut whole = whole.into_inner();
         whole.write(now, |tx| {
             tx.keep_answer(&keyed.scope, &keyed.fingerprint, &answer, &keep)
         })?;
