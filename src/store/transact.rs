@@ -189,49 +189,66 @@ pub(super) fn write_together(
     })
 }
 
-/// A part of a transaction that is open: one savepoint.
+/// A part of a transaction that is open.
 pub(super) fn write_part<T>(
     conn: &Connection,
     now_ms: i64,
     mut work: impl FnMut(&mut WriteTx<'_>) -> Result<T, StoreError>,
     high_water: &mut impl Reserve,
 ) -> Result<T, StoreError> {
-    conn.prepare_cached("SAVEPOINT part")?.execute([])?;
-    let mut tx = WriteTx::new(conn, now_ms);
-    let outcome = work(&mut tx).and_then(|done| tx.settle_touched().map(|()| done));
-    let outcome = outcome.and_then(|done| high_water.reserve(&tx.takes).map(|()| done));
-    refuse_lost(conn)?;
-    if outcome.is_err() {
-        conn.prepare_cached("ROLLBACK TO part")?.execute([])?;
-    }
-    conn.prepare_cached("RELEASE part")?.execute([])?;
-    outcome
+    let reserving = |tx: &mut WriteTx<'_>| {
+        let done = work(tx)?;
+        high_water.reserve(&tx.takes)?;
+        Ok(done)
+    };
+    let (done, _) = in_savepoint(conn, now_ms, reserving)??;
+    Ok(done)
 }
 
 /// What a member leaves to do before and after the commit.
 type Left = (Vec<CursorMove>, Vec<AddressTake>);
 
-/// One savepoint. The outer error is the whole batch's, the inner one the member's own.
+/// The outer error is the whole batch's, the inner one the member's own.
 fn write_member(
     conn: &Connection,
     now_ms: i64,
     work: &mut dyn Work,
 ) -> Result<Result<Left, StoreError>, StoreError> {
-    conn.prepare_cached("SAVEPOINT member")?.execute([])?;
+    match in_savepoint(conn, now_ms, |tx| work.run(tx))? {
+        Ok(((), left)) => Ok(Ok(left)),
+        Err(error) if error.is_a_refusal() => Ok(Err(error)),
+        Err(error) => Err(error),
+    }
+}
+
+/// What fails has written nothing, and what was written before it stays. The outer error is that of the whole
+/// transaction, which is lost.
+fn in_savepoint<T>(
+    conn: &Connection,
+    now_ms: i64,
+    work: impl FnOnce(&mut WriteTx<'_>) -> Result<T, StoreError>,
+) -> Result<Result<(T, Left), StoreError>, StoreError> {
+    conn.prepare_cached("SAVEPOINT part")?.execute([])?;
     let mut tx = WriteTx::new(conn, now_ms);
-    let outcome = work.run(&mut tx).and_then(|()| tx.settle_touched());
+    let outcome = work(&mut tx).and_then(|done| tx.settle_touched().map(|()| done));
     refuse_lost(conn)?;
     match outcome {
-        Ok(()) => {}
-        Err(error) if error.is_a_refusal() => {
-            conn.prepare_cached("ROLLBACK TO member")?.execute([])?;
-            conn.prepare_cached("RELEASE member")?.execute([])?;
-            return Ok(Err(error));
+        Ok(done) => {
+            conn.prepare_cached("RELEASE part")?.execute([])?;
+            Ok(Ok((done, (tx.cursors, tx.takes))))
         }
-        Err(error) => return Err(error),
+        Err(error) => {
+            let undone = conn
+                .prepare_cached("ROLLBACK TO part")
+                .and_then(|mut undo| undo.execute([]))
+                .and_then(|_| conn.prepare_cached("RELEASE part")?.execute([]));
+            match undone {
+                Ok(_) => Ok(Err(error)),
+                // The first error says more than the one that it leads to.
+                Err(_) => Err(error),
+            }
+        }
     }
-    conn.prepare_cached("RELEASE member")?.execute([])?;
-    Ok(Ok((tx.cursors, tx.takes)))
 }
 
 /// SQLite's `-shm` grows in steps of this size.
