@@ -8,11 +8,13 @@
 pub mod rules;
 
 pub mod address;
+pub mod chance;
 pub mod clock;
 pub mod config;
 pub mod egress;
 pub mod index;
 pub mod listen;
+pub mod points;
 pub mod pools;
 pub mod pulse;
 pub mod telemetry;

@@ -9,6 +9,8 @@ pub const LEAVES: &[&str] = &[
     "index",
     "listen",
     "pulse",
+    "points",
+    "chance",
     "webhook",
     "egress",
 ];

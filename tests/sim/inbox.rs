@@ -1,0 +1,1 @@
+//! Senders of webhooks: good ones, forgers, and those that say it again.

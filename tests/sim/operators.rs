@@ -1,0 +1,1 @@
+//! Operators: what they do by commands, on a handle of their own.
