@@ -1,7 +1,8 @@
-//! The two shells around a database, with the same verbs. The threaded one is the daemon's: a writer thread
-//! that commits small writes together, and a reader thread beside it; they are the only threads of the
-//! program that are not tokio's, beside one that opens the file. The inline one runs everything at once on
-//! the caller, for tests and the simulator.
+//! The shells around a database, with the same verbs. The threaded one is the daemon's: a writer thread that
+//! commits small writes together, and a reader thread beside it; they are the only threads of the program
+//! that are not tokio's, beside those that open the file, back it up and read it for long. The tasked one
+//! runs the same two loops as tasks, for the simulator. The inline one runs everything at once on the caller,
+//! for tests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::counters::{StoreCounters, Tally};
 use super::fault::{Fault, FaultCell};
-use super::threads::{self, BusyGuard, ReadItem, WriteItem};
+use super::threads::{self, BusyGuard, ReadItem, ReadLoop, WriteItem, WriteLoop};
 use super::transact::Work;
 use super::{BackupPlan, Database, Finding, OpenMode, ReadTx, StoreError, WriteTx};
 use crate::clock::Clock;
@@ -46,9 +47,11 @@ type Hints = BTreeMap<ChainId, u64>;
 
 #[derive(Clone, Debug)]
 enum Shell {
-    Threaded {
+    Queued {
         writes: mpsc::Sender<WriteItem>,
         reads: mpsc::Sender<ReadItem>,
+        /// The loops are tasks, and no thread is started for anything.
+        is_tasked: bool,
     },
     Inline {
         // `None` once closed.
@@ -73,6 +76,37 @@ impl Store {
     /// # Errors
     /// The second connection or a thread cannot be had.
     pub fn threaded(database: Database, clock: Clock) -> Result<Store, StoreError> {
+        let (store, writer, reader) = Store::queued(database, clock, false)?;
+        reader.start()?;
+        writer.start()?;
+        Ok(store)
+    }
+
+    /// The same without threads: the writer and the reader are tasks that the caller spawns. When their
+    /// futures are dropped, what is queued is lost and every later call fails, as at a kill.
+    ///
+    /// # Errors
+    /// The second connection cannot be had.
+    pub fn tasked(
+        database: Database,
+        clock: Clock,
+    ) -> Result<
+        (
+            Store,
+            impl Future<Output = ()> + Send + 'static,
+            impl Future<Output = ()> + Send + 'static,
+        ),
+        StoreError,
+    > {
+        let (store, writer, reader) = Store::queued(database, clock, true)?;
+        Ok((store, writer.run(), reader.run()))
+    }
+
+    fn queued(
+        database: Database,
+        clock: Clock,
+        is_tasked: bool,
+    ) -> Result<(Store, WriteLoop, ReadLoop), StoreError> {
         let fault = database.fault.clone();
         let path = Arc::new(database.path().to_owned());
         let tally = Arc::new(Tally::default());
@@ -80,18 +114,22 @@ impl Store {
         reader.fault = fault.clone();
         let (writes, write_queue) = mpsc::channel(QUEUE_MAX);
         let (reads, read_queue) = mpsc::channel(QUEUE_MAX);
-        threads::start_reader(reader, read_queue)?;
-        threads::start_writer(database, clock, tally.clone(), write_queue)?;
-        Ok(Store {
-            shell: Shell::Threaded { writes, reads },
+        let store = Store {
+            shell: Shell::Queued {
+                writes,
+                reads,
+                is_tasked,
+            },
             fault,
-            tally,
+            tally: tally.clone(),
             clock,
             path,
             wakes: watch::Sender::new(0),
             hints: watch::Sender::new(Hints::new()),
             is_backing_up: Arc::default(),
-        })
+        };
+        let writer = WriteLoop::new(database, clock, tally, write_queue);
+        Ok((store, writer, ReadLoop::new(reader, read_queue)))
     }
 
     /// A store whose every call runs at once on the caller: same input, same order, same result.
@@ -164,7 +202,7 @@ impl Store {
         item: fn(Box<dyn Work>) -> WriteItem,
     ) -> Result<T, StoreError> {
         match &self.shell {
-            Shell::Threaded { writes, .. } => {
+            Shell::Queued { writes, .. } => {
                 let (answer, outcome) = oneshot::channel();
                 let work = Box::new(Write {
                     work,
@@ -194,7 +232,7 @@ impl Store {
         work: impl FnMut(&ReadTx<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         match &self.shell {
-            Shell::Threaded { reads, .. } => {
+            Shell::Queued { reads, .. } => {
                 let (answer, outcome) = oneshot::channel();
                 let read = Box::new(|database: &Database| {
                     // Nobody may be waiting any more; there is nobody else to tell.
@@ -208,6 +246,29 @@ impl Store {
         }
     }
 
+    /// Reads for long, transaction by transaction, without being in the way of the reads of [`Store::read`]:
+    /// `work` has a thread `store-audit` and a read-only connection of its own. Dropping the future does not
+    /// stop it. It is for one caller at a time.
+    ///
+    /// # Errors
+    /// What `work` returns, or why it was not run.
+    pub async fn apart<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Database) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.fault.check()?;
+        match &self.shell {
+            Shell::Queued { reads, .. } if reads.is_closed() => Err(StoreError::Closed),
+            Shell::Queued { is_tasked: false, .. } => threads::apart(&self.path, work).await,
+            Shell::Queued { is_tasked: true, .. } => work(&self.reader()?),
+            Shell::Inline { database } => with(database, |database| work(database)),
+        }
+    }
+
+    fn reader(&self) -> Result<Database, StoreError> {
+        Database::open(&self.path, OpenMode::ReadOnly)
+    }
+
     /// Makes the backup of a schedule, and says what it did. Dropping the future does not stop it.
     ///
     /// # Errors
@@ -219,7 +280,8 @@ impl Store {
             ));
         };
         match &self.shell {
-            Shell::Threaded { .. } => threads::back_up(&self.path, plan, busy).await,
+            Shell::Queued { is_tasked: false, .. } => threads::back_up(&self.path, plan, busy).await,
+            Shell::Queued { is_tasked: true, .. } => self.reader()?.back_up(&plan),
             Shell::Inline { database } => with(database, |database| database.back_up(&plan)),
         }
     }
@@ -284,7 +346,7 @@ impl Store {
     /// As [`Database::close`]: the store is closed all the same.
     pub async fn close(&self) -> Result<(), StoreError> {
         match &self.shell {
-            Shell::Threaded { writes, reads } => {
+            Shell::Queued { writes, reads, .. } => {
                 // The reader first: the log cannot be folded in while somebody reads from it.
                 let (answer, stopped) = oneshot::channel();
                 if reads.send(ReadItem::Stop(answer)).await.is_ok() {

@@ -1,4 +1,4 @@
-//! The loops of the writer and the reader thread.
+//! The loops of the writer and the reader, on threads or as tasks, and the threads that end by themselves.
 
 use std::path::Path;
 
@@ -59,6 +59,21 @@ pub(super) async fn back_up(path: &Path, plan: BackupPlan, busy: BusyGuard) -> R
     made.await.unwrap_or(Err(StoreError::Closed))
 }
 
+/// Runs `work` on a thread of its own, with a connection of its own.
+pub(super) async fn apart<T: Send + 'static>(
+    path: &Path,
+    work: impl FnOnce(&Database) -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    let (answer, done) = oneshot::channel();
+    let owned = path.to_owned();
+    spawn("store-audit", path, move || {
+        let reader = Database::open(&owned, OpenMode::ReadOnly);
+        // Nobody may be waiting any more.
+        let _ = answer.send(reader.and_then(|database| work(&database)));
+    })?;
+    done.await.unwrap_or(Err(StoreError::Closed))
+}
+
 /// One at a time: held while something is under way.
 #[derive(Debug)]
 pub(super) struct BusyGuard(Arc<AtomicBool>);
@@ -77,39 +92,145 @@ impl Drop for BusyGuard {
     }
 }
 
-/// Starts the writer thread. It ends when it is told to, or when nobody can ask it any more.
-pub(super) fn start_writer(
+/// The writer: works off its queue until it is told to end, or nobody can ask it any more.
+pub(super) struct WriteLoop {
     database: Database,
     clock: Clock,
     tally: Arc<Tally>,
-    mut queue: mpsc::Receiver<WriteItem>,
-) -> Result<(), StoreError> {
-    let path = database.path().to_owned();
-    spawn("store-writer", &path, move || {
-        write_all(database, clock, &tally, &mut queue);
-    })
+    queue: mpsc::Receiver<WriteItem>,
+    closing: Option<oneshot::Sender<Result<(), StoreError>>>,
 }
 
-/// Starts the reader thread, which ends likewise.
-pub(super) fn start_reader(
-    database: Database,
-    mut queue: mpsc::Receiver<ReadItem>,
-) -> Result<(), StoreError> {
-    let path = database.path().to_owned();
-    spawn("store-reader", &path, move || {
-        let mut stopped = None;
-        while let Some(item) = queue.blocking_recv() {
-            match item {
-                ReadItem::Read(read) => read(&database),
-                ReadItem::Stop(answer) => {
-                    queue.close();
-                    stopped = Some(answer);
-                }
+impl WriteLoop {
+    pub(super) fn new(
+        database: Database,
+        clock: Clock,
+        tally: Arc<Tally>,
+        queue: mpsc::Receiver<WriteItem>,
+    ) -> WriteLoop {
+        WriteLoop {
+            database,
+            clock,
+            tally,
+            queue,
+            closing: None,
+        }
+    }
+
+    /// Runs it on a thread of its own.
+    pub(super) fn start(mut self) -> Result<(), StoreError> {
+        let path = self.database.path().to_owned();
+        spawn("store-writer", &path, move || {
+            let mut next = self.queue.blocking_recv();
+            while let Some(item) = next.take() {
+                next = self.turn(item).or_else(|| self.queue.blocking_recv());
+            }
+            self.end();
+        })
+    }
+
+    /// Runs it as a task.
+    pub(super) async fn run(mut self) {
+        let mut next = self.queue.recv().await;
+        while let Some(item) = next.take() {
+            next = self.turn(item);
+            if next.is_none() {
+                next = self.queue.recv().await;
             }
         }
-        drop(database);
-        stopped.map(|answer| answer.send(()));
-    })
+        self.end();
+    }
+
+    /// Does an item and whatever may share its commit. Returns the first item that may not.
+    fn turn(&mut self, item: WriteItem) -> Option<WriteItem> {
+        match item {
+            WriteItem::Small(first) => {
+                let mut batch = vec![first];
+                let next = fill(&mut batch, &mut self.queue);
+                self.commit(batch);
+                next
+            }
+            WriteItem::Alone(work) => {
+                self.commit(vec![work]);
+                None
+            }
+            WriteItem::Close(answer) => {
+                self.queue.close();
+                self.closing = Some(answer);
+                None
+            }
+        }
+    }
+
+    fn commit(&mut self, mut batch: Vec<Box<dyn Work>>) {
+        let began = self.clock.instant();
+        let now_ms = self.clock.now_ms();
+        let outcomes = self
+            .database
+            .write_batch(now_ms, &mut batch, || self.tally.beat());
+        assert!(outcomes.len() == batch.len(), "every member is answered");
+        self.tally.committed(batch.len(), began.elapsed());
+        self.tally.note_high_water(self.database.is_high_water_failing());
+        for (work, outcome) in batch.into_iter().zip(outcomes) {
+            work.answer(outcome);
+        }
+    }
+
+    fn end(self) {
+        let outcome = self.database.close();
+        self.closing.map(|answer| answer.send(outcome));
+    }
+}
+
+/// The reader, which ends likewise.
+pub(super) struct ReadLoop {
+    database: Database,
+    queue: mpsc::Receiver<ReadItem>,
+    stopped: Option<oneshot::Sender<()>>,
+}
+
+impl ReadLoop {
+    pub(super) fn new(database: Database, queue: mpsc::Receiver<ReadItem>) -> ReadLoop {
+        ReadLoop {
+            database,
+            queue,
+            stopped: None,
+        }
+    }
+
+    /// Runs it on a thread of its own.
+    pub(super) fn start(mut self) -> Result<(), StoreError> {
+        let path = self.database.path().to_owned();
+        spawn("store-reader", &path, move || {
+            while let Some(item) = self.queue.blocking_recv() {
+                self.turn(item);
+            }
+            self.end();
+        })
+    }
+
+    /// Runs it as a task.
+    pub(super) async fn run(mut self) {
+        while let Some(item) = self.queue.recv().await {
+            self.turn(item);
+        }
+        self.end();
+    }
+
+    fn turn(&mut self, item: ReadItem) {
+        match item {
+            ReadItem::Read(read) => read(&self.database),
+            ReadItem::Stop(answer) => {
+                self.queue.close();
+                self.stopped = Some(answer);
+            }
+        }
+    }
+
+    fn end(self) {
+        drop(self.database);
+        self.stopped.map(|answer| answer.send(()));
+    }
 }
 
 fn spawn(name: &str, path: &Path, body: impl FnOnce() + Send + 'static) -> Result<(), StoreError> {
@@ -118,28 +239,6 @@ fn spawn(name: &str, path: &Path, body: impl FnOnce() + Send + 'static) -> Resul
         Ok(_) => Ok(()),
         Err(error) => Err(StoreError::file("start a thread for", path, error)),
     }
-}
-
-fn write_all(mut database: Database, clock: Clock, tally: &Tally, queue: &mut mpsc::Receiver<WriteItem>) {
-    let mut closing = None;
-    let mut next = queue.blocking_recv();
-    while let Some(item) = next.take() {
-        match item {
-            WriteItem::Small(first) => {
-                let mut batch = vec![first];
-                next = fill(&mut batch, queue);
-                commit(&mut database, clock, tally, batch);
-            }
-            WriteItem::Alone(work) => commit(&mut database, clock, tally, vec![work]),
-            WriteItem::Close(answer) => {
-                queue.close();
-                closing = Some(answer);
-            }
-        }
-        next = next.or_else(|| queue.blocking_recv());
-    }
-    let outcome = database.close();
-    closing.map(|answer| answer.send(outcome));
 }
 
 /// Takes the small writes that wait already, in their order. Returns the first item that may not join.
@@ -152,15 +251,4 @@ fn fill(batch: &mut Vec<Box<dyn Work>>, queue: &mut mpsc::Receiver<WriteItem>) -
         }
     }
     None
-}
-
-fn commit(database: &mut Database, clock: Clock, tally: &Tally, mut batch: Vec<Box<dyn Work>>) {
-    let began = clock.instant();
-    let outcomes = database.write_batch(clock.now_ms(), &mut batch, || tally.beat());
-    assert!(outcomes.len() == batch.len(), "every member is answered");
-    tally.committed(batch.len(), began.elapsed());
-    tally.note_high_water(database.is_high_water_failing());
-    for (work, outcome) in batch.into_iter().zip(outcomes) {
-        work.answer(outcome);
-    }
 }

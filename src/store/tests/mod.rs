@@ -11,6 +11,7 @@ mod plans;
 mod shell;
 mod step;
 mod targets;
+mod tasked;
 mod versions;
 
 use std::path::PathBuf;

@@ -156,6 +156,45 @@ async fn a_daemon_that_was_overtaken_writes_nothing_more() {
 }
 
 #[tokio::test]
+async fn what_is_read_apart_has_a_thread_and_a_connection_of_its_own() {
+    let (_scratch, database) = Scratch::new();
+    let store = Store::threaded(database, Clock::real()).unwrap();
+    store.write(|tx| note(tx, 1)).await.unwrap();
+    // Neither a write nor a read that takes long is in its way, and it in nobody's.
+    let (open, held) = gate(&store);
+    let (go_on, waits) = mpsc::channel::<()>();
+    let (begun, begins) = mpsc::channel();
+    let apart = tokio::spawn({
+        let store = store.clone();
+        async move {
+            let work = move |database: &Database| {
+                begun
+                    .send(std::thread::current().name().unwrap().to_owned())
+                    .unwrap();
+                let before = notes(database);
+                waits.recv().unwrap();
+                let after = notes(database);
+                let write = database.read(|tx| Ok(tx.conn().execute("DELETE FROM notes", [])?));
+                assert!(write.is_err(), "{write:?}");
+                Ok((before, after))
+            };
+            store.apart(work).await
+        }
+    });
+    settle().await;
+    assert_eq!(begins.recv().unwrap(), "store-audit");
+    store.read(|_| Ok(())).await.unwrap();
+    open.send(()).unwrap();
+    held.await.unwrap().unwrap();
+    store.write(|tx| note(tx, 2)).await.unwrap();
+    go_on.send(()).unwrap();
+    assert_eq!(apart.await.unwrap().unwrap(), (vec![1], vec![1, 2]));
+    store.close().await.unwrap();
+    let late = store.apart(|_| Ok(())).await;
+    assert!(matches!(late, Err(StoreError::Closed)), "{late:?}");
+}
+
+#[tokio::test]
 async fn the_inline_shell_has_the_same_verbs() {
     let (scratch, database) = Scratch::new();
     let store = Store::inline(database, Clock::simulated(77));
@@ -169,6 +208,8 @@ async fn the_inline_shell_has_the_same_verbs() {
         .read(|tx| Ok(tx.conn().execute_batch("SELECT 1")?))
         .await
         .unwrap();
+    let apart = store.apart(|database| Ok(notes(database))).await;
+    assert_eq!(apart.unwrap(), [1]);
     store.close().await.unwrap();
     assert!(matches!(store.write(|_| Ok(())).await, Err(StoreError::Closed)));
     assert_eq!(notes(&scratch.open()), [1]);
