@@ -13,7 +13,7 @@ use creditd::chain::{ChainSource as _, SourceError};
 use creditd::rules::{Asset, CandidateTx, Doubt, ScannedBlock, Script, Txid};
 use serde_json::{Value, json};
 
-use crate::player::Dice;
+use crate::dice::Dice;
 use crate::properties::number;
 use crate::rig::in_simulation;
 use mutate::{Change, mutate};

@@ -1,9 +1,10 @@
 //! What the tables must say of an EVM chain, worked out the slow way from nothing but the blocks of the best
 //! chain, the pending transactions, the rules and the policy. Shares no code with the store.
 
-use crate::naive::{Origin, Rule};
+use crate::naive::Origin;
 use crate::rig::Rig;
 use crate::scripted::{Block, Leg, Out, Tx, asset_key};
+use crate::tables::Rule;
 use creditd::rules::policy::{Policy, Requirement};
 use creditd::rules::position::Position;
 use creditd::rules::{Amount, Asset, Outpoint, Script, Txid};

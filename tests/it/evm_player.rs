@@ -2,8 +2,8 @@
 //! in the next block that holds them, nonces that are used up by others, nodes that forget, lag and lie about
 //! finality, operators, crashes. Each act is decoded from one number, as in [`crate::player`].
 
+use crate::dice::Dice;
 use crate::evm_rig::{LATER, TUSD, evm_with, flat, list, need};
-use crate::player::Dice;
 use crate::rig::{Rig, policy};
 use crate::scripted::{Block, Call, Finality, Hook, Tx, World, account, token};
 use crate::tables::DepositRow;

@@ -2,8 +2,8 @@
 //! nothing is violated after any round, and at rest the tables are what a naive scan says and no repeat
 //! changes them.
 
+use crate::dice::Dice;
 use crate::evm_player::{Player, add_early};
-use crate::player::Dice;
 use crate::properties::{config, number, repeat, without_asking};
 use crate::rig::{Rig, in_simulation};
 use proptest::collection::vec;

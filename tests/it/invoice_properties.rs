@@ -2,7 +2,8 @@
 //! After every round what is stored is what the payments say, the books add up, and each change was told
 //! once; whatever is fed again changes nothing.
 
-use crate::player::{Dice, Player};
+use crate::dice::Dice;
+use crate::player::Player;
 use crate::properties::{config, number, repeat, without_asking};
 use crate::rig::in_simulation;
 use crate::till::new_invoice;

@@ -8,6 +8,14 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../world/dice.rs"]
+mod dice;
+#[path = "../world/memory.rs"]
+mod memory;
+#[path = "../world/scripted/mod.rs"]
+mod scripted;
+#[path = "../world/tables.rs"]
+mod tables;
 
 mod absurd_numbers;
 mod accept_reorg;
@@ -72,6 +80,7 @@ mod daemon_evm;
 mod demo;
 mod depths;
 mod derivations;
+mod differences;
 mod evm_endpoints;
 mod evm_forks;
 mod evm_mutations;
@@ -100,7 +109,6 @@ mod lists;
 mod long_rescans;
 mod mail;
 mod many_endpoints;
-mod memory;
 mod mempool_pace;
 mod mempools;
 mod monitoring;
@@ -127,6 +135,7 @@ mod restores;
 mod restores_random;
 mod retargets;
 mod rig;
+mod rig_compare;
 mod rpc_client;
 mod rpc_provider;
 mod sample;
@@ -134,14 +143,12 @@ mod sample_evm;
 mod sandbox;
 mod sandbox_evm;
 mod schema;
-mod scripted;
 mod secrets;
 mod service;
 mod starts;
 mod store_open;
 mod stub;
 mod sweeps;
-mod tables;
 mod telemetry;
 mod till;
 mod two_chains;

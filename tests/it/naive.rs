@@ -2,24 +2,11 @@
 //! mempool, the rules and the policy. Shares no code with the store: it is the second opinion.
 
 use crate::scripted::{Block, Tx};
+use crate::tables::Rule;
 use creditd::rules::policy::Policy;
-use creditd::rules::{Amount, Outpoint, Script, Txid};
+use creditd::rules::{Amount, Outpoint, Txid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// A watch rule as it stands.
-#[derive(Clone, Debug)]
-pub struct Rule {
-    pub script: Script,
-    pub merchant: String,
-    pub is_watched: bool,
-    /// `ignore`, `hold` or `credit`.
-    pub internal: String,
-    /// `None` before the chain is followed.
-    pub from: Option<u64>,
-    /// Payments to it that were met at their time: a reorg may mine one again below `from`.
-    pub met: Vec<Outpoint>,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {

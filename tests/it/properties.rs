@@ -5,7 +5,8 @@
 //! `CREDITD_SEEDS=1000` plays more seeds, `CREDITD_SEED=7` begins at that one; `PROPTEST_CASES` does what it
 //! says.
 
-use crate::player::{Dice, Player, add_early};
+use crate::dice::Dice;
+use crate::player::{Player, add_early};
 use crate::rig::{Rig, in_simulation};
 use crate::tables::CauseRow;
 use creditd::clock::Clock;

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::player::Dice;
+use crate::dice::Dice;
 
 /// What was done, for messages and for what it may change.
 #[derive(Clone, Debug)]

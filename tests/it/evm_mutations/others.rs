@@ -10,7 +10,7 @@ use creditd::rules::{Amount, HeldHeader, MempoolList, Script, TaggedBlock};
 use super::mode;
 use super::mutate::{Change, mutate};
 use super::world::{Repeater, World, source};
-use crate::player::Dice;
+use crate::dice::Dice;
 use crate::properties::number;
 use crate::rig::in_simulation;
 
