@@ -177,6 +177,25 @@ pub struct Ancestor {
     pub inputs: Vec<Prevout>,
 }
 
+/// A payment as the chain shows it to whoever reads it again, over another path than the one that books it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paid {
+    /// The block that holds it.
+    pub at: TaggedBlock,
+    /// Transaction, and output number or position of execution 0.
+    pub outpoint: Outpoint,
+    /// Who is paid.
+    pub script: Script,
+    /// In what.
+    pub asset: Asset,
+    /// How much, in base units.
+    pub amount: Amount,
+    /// EVM: whose coin or token moves; `None` on Bitcoin.
+    pub from: Option<Script>,
+    /// EVM: the transaction ended with status 1. Always true on Bitcoin.
+    pub is_success: bool,
+}
+
 /// What the node's mempool held while its tip was `tip`, before and after the listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MempoolList {

@@ -18,7 +18,7 @@ pub mod state;
 
 pub use amount::{Amount, Work};
 pub use block::{
-    Ancestor, CandidateOutput, CandidateTx, Doubt, HEIGHT_MAX, Header, HeldHeader, MempoolList, Prevout,
-    ScannedBlock, TaggedBlock, Tags,
+    Ancestor, CandidateOutput, CandidateTx, Doubt, HEIGHT_MAX, Header, HeldHeader, MempoolList, Paid,
+    Prevout, ScannedBlock, TaggedBlock, Tags,
 };
 pub use ids::{Asset, BlockHash, ChainId, ListVersion, Outpoint, Script, Txid};

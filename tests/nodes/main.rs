@@ -43,6 +43,7 @@ mod payments;
 mod pools;
 mod reorgs;
 mod replacements;
+mod reread;
 mod restarts;
 mod restores;
 mod sandbox_conformance;

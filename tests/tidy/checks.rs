@@ -97,6 +97,60 @@ pub fn modules_without_row(lib: &str) -> Vec<String> {
         .collect()
 }
 
+/// What the watcher reads a block with. Whoever reads the chain again, to hold the books against it, reads it
+/// by other code.
+const DECODERS: [&str; 8] = [
+    "scan", "skim", "decode", "block", "wanted", "traced", "receipts", "transfer",
+];
+
+/// Uses of the watcher's decoders in `source`, a `src/chain/CHAIN/reread.rs`: by path, or by a method that
+/// one of them has. `files` are all sources.
+pub fn shared_decoders(name: &str, source: &str, files: &[(String, String)]) -> Vec<String> {
+    let Some(folder) = name.strip_suffix("reread.rs") else {
+        return Vec::new();
+    };
+    let mut faults = Vec::new();
+    for path in paths::used_paths(source) {
+        let is_ours = matches!(path.segments[0].as_str(), "crate" | "super" | "self");
+        let mut words = path.segments.iter().filter(|_| is_ours);
+        let named = words.find(|word| DECODERS.contains(&word.as_str()));
+        if let Some(module) = named {
+            faults.push(format!("{name}:{}: names the watcher's `{module}`", path.line));
+        }
+    }
+    let theirs = DECODERS.map(|module| format!("{folder}{module}.rs"));
+    let methods: Vec<String> = files
+        .iter()
+        .filter(|(file, _)| theirs.contains(file))
+        .flat_map(|(_, text)| methods(text))
+        .collect();
+    for pair in paths::tokens(source).windows(2) {
+        if pair[0].text == "." && methods.contains(&pair[1].text) {
+            faults.push(format!(
+                "{name}:{}: calls the watcher's `{}`",
+                pair[1].line, pair[1].text
+            ));
+        }
+    }
+    faults
+}
+
+/// The names of functions that have a `self`.
+fn methods(source: &str) -> Vec<String> {
+    let tokens = paths::tokens(source);
+    let text = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());
+    let mut found = Vec::new();
+    for at in (0..tokens.len()).filter(|at| text(*at) == "fn") {
+        let opens = (at..tokens.len()).find(|at| text(*at) == "(");
+        let first = opens.map_or(0, |opens| opens + 1);
+        let mut words = (first..first + 3).map(text);
+        if words.by_ref().find(|word| !matches!(*word, "&" | "mut")) == Some("self") {
+            found.push(text(at + 1).to_owned());
+        }
+    }
+    found
+}
+
 fn is_hand_written(name: &str, text: &str) -> bool {
     name.ends_with(".rs") || name.ends_with(".sql") || name.ends_with(".sh") || text.starts_with("#!")
 }

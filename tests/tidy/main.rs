@@ -62,6 +62,20 @@ fn imports_keep_to_the_module_table() {
 }
 
 #[test]
+fn another_path_shares_no_decoder() {
+    let files = files();
+    let again: Vec<_> = files
+        .iter()
+        .filter(|(name, _)| checks::is_source(name) && name.ends_with("/reread.rs"))
+        .collect();
+    assert!(!again.is_empty(), "the walk found no reread.rs");
+    let faults = again
+        .iter()
+        .flat_map(|(name, text)| checks::shared_decoders(name, text, &files));
+    assert_clean(&faults.collect::<Vec<_>>());
+}
+
+#[test]
 fn every_module_has_a_row_in_the_table() {
     let lib = fs::read_to_string(root().join("src/lib.rs")).unwrap();
     assert_clean(&checks::modules_without_row(&lib));

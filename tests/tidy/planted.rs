@@ -307,6 +307,50 @@ fn planted_tokens_are_found() {
 }
 
 #[test]
+fn planted_decoders_are_found() {
+    let files = [
+        (
+            "src/chain/evm/block.rs",
+            "impl A { fn txs<T>(&self) {} fn new() {} }",
+        ),
+        ("src/chain/evm/tip.rs", "impl A { fn tip(&self) {} }"),
+        (
+            "src/chain/bitcoin/scan.rs",
+            "impl A { fn scanned(&mut self, a: B) {} }",
+        ),
+    ];
+    let files = files.map(|(name, text)| (name.to_owned(), text.to_owned()));
+    for (file, source, faults) in [
+        ("src/chain/evm/reread.rs", "use super::block::quantity;", 1),
+        (
+            "src/chain/evm/reread.rs",
+            "use super::{fields::A, transfer::read};",
+            1,
+        ),
+        (
+            "src/chain/evm/reread.rs",
+            "fn f() { super::scan::f(); self.txs(); }",
+            2,
+        ),
+        (
+            "src/chain/evm/reread.rs",
+            "fn f() { a.txs; A::new(); self.tip() }",
+            1,
+        ),
+        (
+            "src/chain/evm/reread.rs",
+            "fn f(block: bitcoin::block::B) { block.scanned() }",
+            0,
+        ),
+        ("src/chain/bitcoin/reread.rs", "fn f() { self.scanned() }", 1),
+        ("src/chain/evm/tip.rs", "use super::block::quantity;", 0),
+    ] {
+        let found = checks::shared_decoders(file, source, &files);
+        assert_eq!(found.len(), faults, "{file}: {source}: {found:?}");
+    }
+}
+
+#[test]
 fn planted_words_are_found() {
     let stranger = ["see ..", "/shared/a.md\nfixes issue", " #7"].concat();
     let faults = checks::words("README.md", &stranger);

@@ -11,12 +11,14 @@ mod hashes;
 mod identity;
 mod mempool;
 mod pow;
+mod reread;
 mod scan;
 mod skim;
 mod tip;
 mod wait;
 
 pub use config::BitcoinConfig;
+pub use reread::{BlockAgain, Unspent, UnspentSet};
 
 use super::rpc::{Limits, RpcClient, RpcError};
 use super::{ChainSource, HeaderInfo, Identity, NodeTip, SourceError};
