@@ -17,6 +17,8 @@ enum Source {
         epoch_ms: &'static AtomicI64,
         started: Instant,
     },
+    /// Wall time does not move; spans are the machine's.
+    Standing(i64),
 }
 
 impl Clock {
@@ -36,11 +38,18 @@ impl Clock {
         })
     }
 
+    /// A wall clock that stands at `at_ms`, while spans pass and sleeps end as they do on the machine: for
+    /// going through what was at one moment, when nothing may expire meanwhile.
+    pub fn standing(at_ms: i64) -> Clock {
+        Clock(Source::Standing(at_ms))
+    }
+
     /// Sets a simulated wall clock forward or back under everybody who reads it, while the spans that are
-    /// slept stay as they are. The machine's clock is not ours to set.
+    /// slept stay as they are. The machine's clock is not ours to set,
+    /// and one that stands does so.
     pub fn set_by(&self, by_ms: i64) {
         match self.0 {
-            Source::Real => {}
+            Source::Real | Source::Standing(_) => {}
             Source::Simulated { epoch_ms, .. } => {
                 epoch_ms.fetch_add(by_ms, Ordering::Relaxed);
             }
@@ -58,6 +67,7 @@ impl Clock {
             Source::Simulated { epoch_ms, started } => epoch_ms
                 .load(Ordering::Relaxed)
                 .saturating_add(millis(started.elapsed())),
+            Source::Standing(at_ms) => at_ms.max(0),
         }
     }
 
@@ -89,4 +99,20 @@ pub fn millis(span: Duration) -> i64 {
 pub fn rfc3339(unix_ms: i64) -> String {
     jiff::Timestamp::from_millisecond(unix_ms)
         .map_or_else(|_| format!("{unix_ms} ms"), |time| format!("{time:.3}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_standing_clock_stands_while_spans_pass() {
+        let clock = Clock::standing(1_700_000_000_000);
+        let began = clock.instant();
+        clock.set_by(60_000);
+        clock.sleep(Duration::from_secs(3_600)).await;
+        assert_eq!(clock.now_ms(), 1_700_000_000_000);
+        assert_eq!(clock.instant() - began, Duration::from_secs(3_600));
+        assert_eq!(Clock::standing(-1).now_ms(), 0, "before 1970 it is 0");
+    }
 }

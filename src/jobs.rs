@@ -63,6 +63,22 @@ impl Job {
         })
     }
 
+    /// What it is called.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Runs it now, without a lease and whoever else does: each job is safe to run at any time. A run that
+    /// takes too long is given up.
+    pub async fn once(&self, clock: Clock) -> JobOutcome {
+        tokio::select! { biased;
+            outcome = (self.work)() => outcome,
+            () = clock.sleep(self.longest) => {
+                JobOutcome::Failed(format!("took longer than {} s and was given up", self.longest.as_secs()))
+            }
+        }
+    }
+
     /// Longer than a run can take.
     fn lease_ms(&self) -> i64 {
         millis(self.longest * 2)
@@ -190,12 +206,7 @@ impl Jobs {
 
 async fn run_one(job: Arc<Job>, clock: Clock, lease: JobLease) -> Ended {
     let (started_at, began) = (clock.now_ms(), clock.instant());
-    let outcome = tokio::select! { biased;
-        outcome = (job.work)() => outcome,
-        () = clock.sleep(job.longest) => {
-            JobOutcome::Failed(format!("took longer than {} s and was given up", job.longest.as_secs()))
-        }
-    };
+    let outcome = job.once(clock).await;
     let run = JobRun {
         started_at,
         took_ms: millis(clock.instant() - began),

@@ -7,7 +7,7 @@ use rusqlite::{OptionalExtension, params};
 
 /// An answer counts until its time is over and the invoice that it made, if it did, has ended: a payment or a
 /// node that is late keeps one open beyond what was agreed. `?1` is now.
-const IS_OVER: &str = "keep_until <= ?1 \
+pub(super) const IS_OVER: &str = "keep_until <= ?1 \
      AND NOT EXISTS (SELECT 1 FROM invoices i WHERE i.id = invoice AND i.life = 'open')";
 
 pub(super) fn over_sql() -> String {

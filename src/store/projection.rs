@@ -7,7 +7,7 @@ use rusqlite::types::ValueRef;
 use std::fmt::Write as _;
 
 /// Columns that count how often something came, or say when the node was last looked at.
-const COUNTERS: &[(&str, &str)] = &[
+pub(super) const COUNTERS: &[(&str, &str)] = &[
     ("meta", "epoch"),
     ("chains", "mempool_poll"),
     ("chains", "list_clock_ms"),

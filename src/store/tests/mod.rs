@@ -2,6 +2,7 @@
 //! schema.
 
 mod batch;
+mod compare;
 mod deliveries;
 mod files;
 mod guarantee;
