@@ -1,10 +1,11 @@
-//! What the simulated nodes share: a server on a free loopback port with a thread of its own, and the
+//! What the simulated nodes share: a server on a loopback port with a thread of its own, and the
 //! envelope of JSON-RPC around whatever each of them answers.
 
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
+use std::io::{Error, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use tokio::runtime::Runtime;
 
@@ -22,14 +23,24 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Serves on a free loopback port.
-    pub(super) fn start(routes: Router) -> std::io::Result<Server> {
+    /// Serves on a loopback port; 0 is any that is free.
+    pub(super) fn start_on(port: u16, routes: Router) -> std::io::Result<Server> {
+        Server::start_at((Ipv4Addr::LOCALHOST, port).into(), routes)
+    }
+
+    /// Serves at an address, which must be one of this machine alone: who reaches it moves the chain.
+    pub(super) fn start_at(address: SocketAddr, routes: Router) -> std::io::Result<Server> {
+        if !address.ip().is_loopback() {
+            let why = format!("{address} is no loopback address: the sandbox is for this machine alone");
+            return Err(Error::new(ErrorKind::InvalidInput, why));
+        }
+        let refused = |error: Error| Error::new(error.kind(), format!("listen on {address}: {error}"));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("sandbox")
             .enable_all()
             .build()?;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let listener = TcpListener::bind(address).map_err(refused)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let listener = {

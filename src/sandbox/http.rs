@@ -4,13 +4,16 @@
 use super::calls;
 use super::chain::Chain;
 use super::encode::{block_bytes, sha256};
+use super::faults::{Faults, STARTING};
 use super::front::{Asked, INVALID_REQUEST, NO_METHOD, PARSE_ERROR, RpcError, envelope, json_response};
 use super::question::{self, Answer};
+use crate::clock::Clock;
 use crate::rules::BlockHash;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use base64::Engine as _;
@@ -27,19 +30,24 @@ use tokio::sync::watch;
 /// The longest wait that a call may ask for.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// The node is starting.
+const IN_WARMUP: i32 = -28;
+
 /// What the server shares with whoever moves the chain.
 pub(super) struct Node {
     chain: Mutex<Chain>,
     tip: watch::Sender<BlockHash>,
     authorization: String,
+    pub(super) faults: Arc<Faults>,
 }
 
 impl Node {
-    pub(super) fn new(chain: Chain, cookie: &str) -> Node {
+    pub(super) fn new(chain: Chain, cookie: &str, clock: Clock) -> Node {
         Node {
             tip: watch::Sender::new(chain.tip().hash),
             chain: Mutex::new(chain),
             authorization: format!("Basic {}", STANDARD.encode(cookie)),
+            faults: Arc::new(Faults::new(clock)),
         }
     }
 
@@ -85,12 +93,14 @@ pub(super) fn write_cookie(path: &std::path::Path) -> std::io::Result<String> {
 
 /// What the node answers.
 pub(super) fn routes(node: Arc<Node>) -> Router {
+    let gate = from_fn_with_state(node.faults.clone(), Faults::gate);
     Router::new()
         .route("/", post(rpc).fallback(only_post))
         .route("/rest/block/{name}", get(rest_block))
         .route("/rest/headers/{name}", get(rest_headers))
         .route("/rest/headers/{count}/{name}", get(rest_headers_of_old))
         .with_state(node)
+        .layer(gate)
 }
 
 // ---- JSON-RPC ----
@@ -174,6 +184,7 @@ async fn call(node: &Node, question: &Value) -> Result<Value, RpcError> {
         Some(Value::Null) | None => return Err(RpcError::new(INVALID_REQUEST, "Missing method")),
         Some(_) => return Err(RpcError::new(INVALID_REQUEST, "Method must be a string")),
     };
+    node.faults.refuse_while_warming(IN_WARMUP, STARTING)?;
     let (call, args) = question::parse(method, question.get("params"))?;
     match call.answer {
         Answer::Read(read) => node.read(|chain| read(chain, &args)),

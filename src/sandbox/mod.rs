@@ -7,6 +7,7 @@ mod calls;
 mod chain;
 mod encode;
 pub mod evm;
+mod faults;
 mod front;
 mod http;
 mod mempool;
@@ -21,8 +22,11 @@ use front::Server;
 use http::Node;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use thiserror::Error;
 use wallet::{Payment, own_script};
+
+pub use faults::Trouble;
 
 /// How many blocks there are at the start: 20 rewards can be spent.
 const FIRST_BLOCKS: u32 = 120;
@@ -62,7 +66,15 @@ impl Sandbox {
     /// # Errors
     /// [`SandboxError::System`].
     pub fn start(folder: &Path, clock: Clock) -> Result<Sandbox, SandboxError> {
-        let sandbox = Sandbox::at_genesis(folder, clock)?;
+        Sandbox::start_on(0, folder, clock)
+    }
+
+    /// The same on a loopback port of the caller's choice; 0 is any that is free.
+    ///
+    /// # Errors
+    /// [`SandboxError::System`].
+    pub fn start_on(port: u16, folder: &Path, clock: Clock) -> Result<Sandbox, SandboxError> {
+        let sandbox = Sandbox::empty_on(port, folder, clock)?;
         sandbox.mine(FIRST_BLOCKS)?;
         Ok(sandbox)
     }
@@ -72,10 +84,14 @@ impl Sandbox {
     /// # Errors
     /// [`SandboxError::System`].
     pub fn at_genesis(folder: &Path, clock: Clock) -> Result<Sandbox, SandboxError> {
+        Sandbox::empty_on(0, folder, clock)
+    }
+
+    fn empty_on(port: u16, folder: &Path, clock: Clock) -> Result<Sandbox, SandboxError> {
         let cookie_file = folder.join(".cookie");
         let cookie = http::write_cookie(&cookie_file)?;
-        let node = Arc::new(Node::new(Chain::new(clock), &cookie));
-        let server = Server::start(http::routes(node.clone()))?;
+        let node = Arc::new(Node::new(Chain::new(clock), &cookie, clock));
+        let server = Server::start_on(port, http::routes(node.clone()))?;
         Ok(Sandbox {
             node,
             url: server.url(),
@@ -242,6 +258,23 @@ impl Sandbox {
     /// Knows all blocks again.
     pub fn catch_up(&self) {
         self.node.change(Chain::catch_up);
+    }
+
+    /// Does it know all of its blocks?
+    pub fn is_lagging(&self) -> bool {
+        self.node.read(Chain::is_lagging)
+    }
+
+    // ---- trouble ----
+
+    /// Gives the node a trouble, for a span or until another is set; with `None` it has none.
+    pub fn set_trouble(&self, trouble: Option<Trouble>, span: Option<Duration>) {
+        self.node.faults.set(trouble, span);
+    }
+
+    /// The trouble that it has.
+    pub fn trouble(&self) -> Option<Trouble> {
+        self.node.faults.trouble()
     }
 }
 

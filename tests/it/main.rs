@@ -142,6 +142,7 @@ mod sample;
 mod sample_evm;
 mod sandbox;
 mod sandbox_evm;
+mod sandbox_troubles;
 mod schema;
 mod secrets;
 mod service;

@@ -1,9 +1,10 @@
 //! The simulated EVM node as whoever asks it over HTTP sees it: the envelope, blocks, receipts and logs here;
-//! blooms, accounts, traces, the pool and reorgs beside.
+//! blooms, accounts, traces, the pool, reorgs and rivals beside.
 
 mod accounts;
 mod blooms;
 mod reorgs;
+mod rivals;
 
 use crate::common::http;
 use creditd::clock::Clock;

@@ -2,6 +2,7 @@
 //! Start at [`Chain::build`] and [`Chain::set_tip`].
 
 use super::frames::Frame;
+use super::lag::Lag;
 use super::pool::Pool;
 use super::state::{Endowment, State};
 use super::tx::{Address, Effects, Log, Nonce, Signed, Tx, digest};
@@ -116,7 +117,7 @@ pub struct Token {
 /// Everything that the node knows.
 pub(super) struct Chain {
     pub(super) chain_id: u64,
-    blocks: BTreeMap<BlockHash, Block>,
+    pub(super) blocks: BTreeMap<BlockHash, Block>,
     /// The blocks up to the tip, by number.
     active: Vec<BlockHash>,
     /// In which of them a transaction is.
@@ -136,6 +137,8 @@ pub(super) struct Chain {
     pub(super) syncs_to: Option<u64>,
     /// Calls that the node is made to know nothing of.
     pub(super) hidden_calls: BTreeSet<String>,
+    /// What a lagging node has forgotten meanwhile.
+    pub(super) lag: Option<Lag>,
     serial: u64,
     clock: Clock,
 }
@@ -169,6 +172,7 @@ impl Chain {
             logs_moves_from: None,
             syncs_to: None,
             hidden_calls: BTreeSet::new(),
+            lag: None,
             serial: 0,
             clock,
         }
@@ -258,7 +262,7 @@ impl Chain {
         Ok(())
     }
 
-    fn known(&self, hash: &Txid) -> Result<(Arc<Signed>, Arc<Effects>), SandboxError> {
+    pub(super) fn known(&self, hash: &Txid) -> Result<(Arc<Signed>, Arc<Effects>), SandboxError> {
         let tx = self.known.get(hash).cloned();
         let effects = self.effects.get(hash).cloned();
         tx.zip(effects)

@@ -3,7 +3,9 @@
 
 use super::calls::{CALLS, Call};
 use super::chain::Chain;
-use super::params::Params;
+use super::params::{Params, SERVER_ERROR};
+use crate::clock::Clock;
+use crate::sandbox::faults::Faults;
 use crate::sandbox::front::{
     Asked, INVALID_REQUEST, NO_METHOD, PARSE_ERROR, RpcError, envelope, json_response,
 };
@@ -11,21 +13,28 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use serde_json::Value;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What the server shares with whoever moves the chain.
-pub(super) struct Node(Mutex<Chain>);
+pub(super) struct Node {
+    chain: Mutex<Chain>,
+    pub(super) faults: Arc<Faults>,
+}
 
 impl Node {
-    pub(super) fn new(chain: Chain) -> Node {
-        Node(Mutex::new(chain))
+    pub(super) fn new(chain: Chain, clock: Clock) -> Node {
+        Node {
+            chain: Mutex::new(chain),
+            faults: Arc::new(Faults::new(clock)),
+        }
     }
 
     fn chain(&self) -> MutexGuard<'_, Chain> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.chain.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn read<T>(&self, look: impl FnOnce(&Chain) -> T) -> T {
@@ -40,10 +49,12 @@ impl Node {
 
 /// What the node answers.
 pub(super) fn routes(node: Arc<Node>) -> Router {
+    let gate = from_fn_with_state(node.faults.clone(), Faults::gate);
     Router::new()
         .route("/", post(rpc))
         .route("/{*path}", post(rpc))
         .with_state(node)
+        .layer(gate)
 }
 
 async fn rpc(State(node): State<Arc<Node>>, body: Bytes) -> Response {
@@ -53,7 +64,9 @@ async fn rpc(State(node): State<Arc<Node>>, body: Bytes) -> Response {
         Asked::Batch(questions) => {
             // One look for all: no block comes between two answers of a batch.
             let answers = node.read(|chain| {
-                let answers = questions.iter().filter_map(|question| answer(chain, question));
+                let answers = questions
+                    .iter()
+                    .filter_map(|question| answer(&node, chain, question));
                 answers.collect::<Vec<_>>()
             });
             if answers.is_empty() {
@@ -61,7 +74,7 @@ async fn rpc(State(node): State<Arc<Node>>, body: Bytes) -> Response {
             }
             Value::Array(answers)
         }
-        Asked::One(question) => match node.read(|chain| answer(chain, &question)) {
+        Asked::One(question) => match node.read(|chain| answer(&node, chain, &question)) {
             Some(answer) => answer,
             None => return StatusCode::OK.into_response(),
         },
@@ -72,7 +85,7 @@ async fn rpc(State(node): State<Arc<Node>>, body: Bytes) -> Response {
 }
 
 /// The answer to one question; none to a good one without an id.
-fn answer(chain: &Chain, question: &Value) -> Option<Value> {
+fn answer(node: &Node, chain: &Chain, question: &Value) -> Option<Value> {
     let id = question.get("id");
     let method = question.get("method").and_then(Value::as_str);
     let Some(method) = method.filter(|_| question.get("jsonrpc").is_some_and(|version| version == "2.0"))
@@ -80,7 +93,11 @@ fn answer(chain: &Chain, question: &Value) -> Option<Value> {
         let error = RpcError::new(INVALID_REQUEST, "invalid request");
         return Some(envelope(id.unwrap_or(&Value::Null), Err(error)));
     };
-    Some(envelope(id?, call(chain, method, question.get("params"))))
+    let starting = node
+        .faults
+        .refuse_while_warming(SERVER_ERROR, "the node is starting");
+    let outcome = starting.and_then(|()| call(chain, method, question.get("params")));
+    Some(envelope(id?, outcome))
 }
 
 fn call(chain: &Chain, method: &str, params: Option<&Value>) -> Result<Value, RpcError> {

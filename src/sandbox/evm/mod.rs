@@ -6,6 +6,7 @@ mod calls;
 mod chain;
 mod frames;
 mod http;
+mod lag;
 mod params;
 mod pool;
 mod shapes;
@@ -17,14 +18,15 @@ pub use chain::{Mark, Token};
 pub use ruint::aliases::U256;
 pub use tx::{Address, CallKind, Effects, InnerCall, Log, Nonce, Odd, TRANSFER_TOPIC, Tx};
 
-use super::SandboxError;
 use super::front::Server;
+use super::{SandboxError, Trouble};
 use crate::clock::Clock;
 use crate::rules::BlockHash;
 use chain::Chain;
 use http::Node;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How many blocks there are at the start: enough for every tag to have left the genesis block.
 const FIRST_BLOCKS: u32 = 80;
@@ -53,7 +55,15 @@ impl EvmSandbox {
     /// # Errors
     /// [`SandboxError::System`].
     pub fn start(chain_id: u64, clock: Clock) -> Result<EvmSandbox, SandboxError> {
-        let sandbox = EvmSandbox::at_genesis(chain_id, clock)?;
+        EvmSandbox::start_on(0, chain_id, clock)
+    }
+
+    /// The same on a loopback port of the caller's choice; 0 is any that is free.
+    ///
+    /// # Errors
+    /// [`SandboxError::System`].
+    pub fn start_on(port: u16, chain_id: u64, clock: Clock) -> Result<EvmSandbox, SandboxError> {
+        let sandbox = EvmSandbox::empty_on(port, chain_id, "", clock)?;
         sandbox.mine(FIRST_BLOCKS)?;
         Ok(sandbox)
     }
@@ -72,9 +82,14 @@ impl EvmSandbox {
     /// # Errors
     /// [`SandboxError::System`].
     pub fn of_instance(chain_id: u64, instance: &str, clock: Clock) -> Result<EvmSandbox, SandboxError> {
+        EvmSandbox::empty_on(0, chain_id, instance, clock)
+    }
+
+    fn empty_on(port: u16, chain_id: u64, instance: &str, clock: Clock) -> Result<EvmSandbox, SandboxError> {
         let endowment = BTreeMap::from([(EvmSandbox::payer(), U256::from(PAYER_WEI))]);
-        let node = Arc::new(Node::new(Chain::new(chain_id, instance, clock, endowment)));
-        let server = Server::start(http::routes(node.clone()))?;
+        let chain = Chain::new(chain_id, instance, clock, endowment);
+        let node = Arc::new(Node::new(chain, clock));
+        let server = Server::start_on(port, http::routes(node.clone()))?;
         Ok(EvmSandbox { node, server })
     }
 
@@ -164,6 +179,15 @@ impl EvmSandbox {
         self.node.change(|chain| chain.pool.remove(&txid))
     }
 
+    /// Makes a transaction of the same sender and nonce as another one, which pays a tenth more per gas and
+    /// is else as `change` leaves it, and keeps it back: only one of the two can be mined.
+    ///
+    /// # Errors
+    /// [`SandboxError::Unknown`], and [`SandboxError::Refused`] for one without a nonce.
+    pub fn rival(&self, txid: Txid, change: impl FnOnce(&mut Tx)) -> Result<Txid, SandboxError> {
+        self.node.change(|chain| chain.rival(&txid, change))
+    }
+
     /// Says what a transaction does in the blocks that are mined from now on; in those that hold it already
     /// it did what it did.
     ///
@@ -178,9 +202,9 @@ impl EvmSandbox {
     /// Mines blocks, the first with whatever of the pool can run.
     ///
     /// # Errors
-    /// None that can happen.
+    /// [`SandboxError::Refused`] while the node lags.
     pub fn mine(&self, count: u32) -> Result<Vec<BlockHash>, SandboxError> {
-        self.node.change(|chain| {
+        self.grow(|chain| {
             let mut mine = || {
                 let block = chain.next_block()?;
                 let hash = chain.insert(block);
@@ -195,7 +219,7 @@ impl EvmSandbox {
     /// # Errors
     /// [`SandboxError`] for a transaction that is unknown or cannot run there.
     pub fn mine_with(&self, txids: &[Txid]) -> Result<BlockHash, SandboxError> {
-        self.node.change(|chain| {
+        self.grow(|chain| {
             let block = chain.build(&chain.tip().hash, txids)?;
             let hash = chain.insert(block);
             chain.set_tip(&hash).map(|()| hash)
@@ -208,7 +232,7 @@ impl EvmSandbox {
     /// # Errors
     /// As [`EvmSandbox::mine_with`].
     pub fn mine_on(&self, parent: BlockHash, txids: &[Txid]) -> Result<BlockHash, SandboxError> {
-        self.node.change(|chain| {
+        self.grow(|chain| {
             let block = chain.build(&parent, txids)?;
             Ok(chain.insert(block))
         })
@@ -220,7 +244,7 @@ impl EvmSandbox {
     /// # Errors
     /// [`SandboxError::Unknown`].
     pub fn set_tip(&self, hash: BlockHash, stale: Stale) -> Result<(), SandboxError> {
-        self.node.change(|chain| {
+        self.grow(|chain| {
             chain.set_tip(&hash)?;
             match stale {
                 Stale::Kept => {}
@@ -236,7 +260,31 @@ impl EvmSandbox {
     /// # Errors
     /// [`SandboxError`]
     pub fn reorg(&self, depth: u64, keep: &[Txid]) -> Result<BlockHash, SandboxError> {
-        self.node.change(|chain| chain.reorg(depth, keep))
+        self.grow(|chain| chain.reorg(depth, keep))
+    }
+
+    /// Changes which blocks there are, unless the node lags: they would come later than what it knows.
+    fn grow<T>(&self, work: impl FnOnce(&mut Chain) -> Result<T, SandboxError>) -> Result<T, SandboxError> {
+        self.node.change(|chain| match chain.is_lagging() {
+            true => Err(SandboxError::Refused("the node lags behind".to_owned())),
+            false => work(chain),
+        })
+    }
+
+    /// Forgets the last `blocks` blocks, as a balancer's node that is behind the others, until
+    /// [`EvmSandbox::catch_up`].
+    pub fn lag(&self, blocks: u64) {
+        self.node.change(|chain| chain.lag(blocks));
+    }
+
+    /// Knows all blocks again.
+    pub fn catch_up(&self) {
+        self.node.change(Chain::catch_up);
+    }
+
+    /// Does it know all of its blocks?
+    pub fn is_lagging(&self) -> bool {
+        self.node.read(Chain::is_lagging)
     }
 
     // ---- what the node says ----
@@ -268,6 +316,16 @@ impl EvmSandbox {
     /// [`SandboxError::Unknown`].
     pub fn set_bloom(&self, hash: BlockHash, bloom: [u8; 256]) -> Result<(), SandboxError> {
         self.node.change(|chain| chain.set_bloom(&hash, bloom))
+    }
+
+    /// Gives the node a trouble, for a span or until another is set; with `None` it has none.
+    pub fn set_trouble(&self, trouble: Option<Trouble>, span: Option<Duration>) {
+        self.node.faults.set(trouble, span);
+    }
+
+    /// The trouble that it has.
+    pub fn trouble(&self) -> Option<Trouble> {
+        self.node.faults.trouble()
     }
 
     /// Lets the node know nothing of these calls, as those without traces or without a pool to look into.

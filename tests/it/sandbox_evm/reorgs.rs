@@ -27,7 +27,7 @@ impl Node {
     }
 }
 
-fn refusal<T: std::fmt::Debug>(outcome: Result<T, SandboxError>) -> String {
+pub(super) fn refusal<T: std::fmt::Debug>(outcome: Result<T, SandboxError>) -> String {
     match outcome {
         Err(SandboxError::Refused(why)) => why,
         other => panic!("{other:?}"),
