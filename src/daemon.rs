@@ -12,6 +12,7 @@ pub use chains::{new_chain, new_chains, terms};
 use crate::api::{self, Api};
 use crate::chain::ChainSource;
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
+use crate::chance::Chance;
 use crate::check;
 use crate::clock::Clock;
 use crate::config::{BitcoinChain, ChainConfig, Config, EvmChain, MerchantConfig, SecretError};
@@ -457,7 +458,7 @@ fn serve_api(
         return Ok("off".to_owned());
     };
     let address = listener.address().map_err(DaemonError::System)?;
-    let api = Api::new(store.clone(), clock, config, inbox);
+    let api = Api::new(store.clone(), (clock, Chance::real()), config, inbox);
     parts.spawn(async move {
         api.serve(listener, told(&mut told_to_stop)).await;
         Ok(())

@@ -157,7 +157,7 @@ pub(super) async fn add(State(api): State<Api>, caller: Caller, sent: Sent) -> R
         let new: NewEndpoint = sent.read()?;
         let types = types(&new.types, "types")?;
         let (url, warning) = checked_url(&api, &new.url, "url").await?;
-        let key = fresh(if new.ed25519 { Scheme::V1a } else { Scheme::V1 })?;
+        let key = fresh(&api, if new.ed25519 { Scheme::V1a } else { Scheme::V1 })?;
         Ok(effect(move |tx| {
             let known = tx.find_endpoint(&ids::endpoint_id(Some(&slug), url.as_str()))?;
             if known.is_some_and(|endpoint| endpoint.types != types) {
@@ -273,7 +273,7 @@ pub(super) async fn rotate(
                 "0 to 720 hours",
             ));
         }
-        let (shared, pair) = (fresh(Scheme::V1)?, fresh(Scheme::V1a)?);
+        let (shared, pair) = (fresh(&api, Scheme::V1)?, fresh(&api, Scheme::V1a)?);
         Ok(effect(move |tx| {
             let endpoint = own(tx, &id, &owner)?;
             let live = tx.live_keys(&endpoint, tx.now_ms())?;
@@ -384,8 +384,8 @@ fn reason(text: Option<&str>) -> Result<String, Problem> {
     }
 }
 
-pub(super) fn fresh(scheme: Scheme) -> Result<Key, Problem> {
-    webhook::fresh_key(scheme)
+pub(super) fn fresh(api: &Api, scheme: Scheme) -> Result<Key, Problem> {
+    webhook::fresh_key(scheme, api.0.chance)
         .map_err(|_| Problem::unavailable("no_randomness", "the system gives no random numbers"))
 }
 

@@ -127,7 +127,7 @@ pub(super) async fn create(State(api): State<Api>, caller: Caller, sent: Sent) -
     let prepare = async {
         let new: NewInvoiceJson = sent.read()?;
         let callback = callback(&api, &new).await?;
-        let token = token()?;
+        let token = token(&api)?;
         Ok(effect(move |tx| {
             // Of this transaction: a daemon that starts takes names and decimals from another config.
             let names = Names::read(tx)?;
@@ -262,15 +262,17 @@ async fn callback(api: &Api, new: &NewInvoiceJson) -> Result<Option<(NewCallback
     let callback = NewCallback {
         url: url.as_str().to_owned(),
         types,
-        key: fresh(Scheme::V1)?,
+        key: fresh(api, Scheme::V1)?,
     };
     Ok(Some((callback, warning)))
 }
 
 /// 256 random bits.
-fn token() -> Result<String, Problem> {
+fn token(api: &Api) -> Result<String, Problem> {
     let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes)
+    let chance = api.0.chance;
+    chance
+        .fill(&mut bytes)
         .map_err(|_| Problem::unavailable("no_randomness", "the system gives no random numbers"))?;
     Ok(const_hex::encode(bytes))
 }

@@ -29,6 +29,7 @@ mod taken;
 mod txs;
 mod uses;
 
+use crate::chance::Chance;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::inbox::Inbox;
@@ -68,6 +69,7 @@ pub struct Api(Arc<Parts>);
 struct Parts {
     store: Store,
     clock: Clock,
+    chance: Chance,
     config: Config,
     inbox: Inbox,
     rates: Rates,
@@ -102,10 +104,11 @@ pub async fn listen(
 
 impl Api {
     /// For this store, by this config, with the secrets of its sources of webhooks.
-    pub fn new(store: Store, clock: Clock, config: &Config, inbox: Inbox) -> Api {
+    pub fn new(store: Store, (clock, chance): (Clock, Chance), config: &Config, inbox: Inbox) -> Api {
         Api(Arc::new(Parts {
             store,
             clock,
+            chance,
             config: config.clone(),
             inbox,
             rates: Rates::new(config.api.rate_per_sec),
@@ -125,7 +128,8 @@ impl Api {
     }
 
     /// Every route. What is described in `/openapi.json` is what is routed: both come from this list.
-    fn routes(&self) -> Router {
+    /// [`serve`](Self::serve) answers with it; whoever has no socket asks it directly.
+    pub fn routes(&self) -> Router {
         let (routes, description) = OpenApiRouter::with_openapi(docs::Description::openapi())
             .routes(routes!(keys::key))
             .routes(routes!(invoices::create, invoices::list))

@@ -6,6 +6,7 @@ use super::open;
 use super::out::Out;
 use super::table::{Align, Table};
 use super::{Outcome, Problem};
+use crate::chance::Chance;
 use crate::clock::rfc3339;
 use crate::config::Config;
 use crate::egress::{self, CallbackUrl, Lookup, UrlError};
@@ -141,7 +142,7 @@ fn types_of(types: &[String], is_ops: bool) -> Result<String, Problem> {
 }
 
 fn fresh(scheme: Scheme) -> anyhow::Result<Key> {
-    webhook::fresh_key(scheme).context("draw a secret from the system's random numbers")
+    webhook::fresh_key(scheme, Chance::real()).context("draw a secret from the system's random numbers")
 }
 
 /// What the receiver needs: of an ed25519 key only the public half ever leaves.

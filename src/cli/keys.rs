@@ -6,6 +6,7 @@ use super::open;
 use super::out::Out;
 use super::table::{Align, Table};
 use super::{Outcome, Problem};
+use crate::chance::Chance;
 use crate::clock::rfc3339;
 use crate::config::Config;
 use crate::rules::api_key::{ApiKey, Scope};
@@ -113,7 +114,9 @@ fn json(key: ApiKeyRow, now_ms: i64) -> KeyJson {
 pub(super) fn create(out: &mut Out, config: &Config, args: &KeyCreate) -> anyhow::Result<Outcome> {
     let scopes = scopes_of(args)?;
     let mut secret = [0; 32];
-    getrandom::fill(&mut secret).context("draw a key from the system's random numbers")?;
+    Chance::real()
+        .fill(&mut secret)
+        .context("draw a key from the system's random numbers")?;
     let key = ApiKey::from_secret(secret);
     let now = open::now_ms();
     let mut database = open::writer(config)?;

@@ -2,6 +2,7 @@
 //! computes.
 
 use super::STANDARD;
+use crate::chance::Chance;
 use crate::config::Secret;
 use base64::Engine as _;
 use base64::alphabet;
@@ -252,14 +253,14 @@ impl fmt::Debug for VerifyKey {
     }
 }
 
-/// A new key from the operating system's random numbers. Like API keys and the tokens of payment pages it is
-/// drawn at the edge and handed in, so that whatever the store does with it can be repeated.
+/// A new key. Like API keys and the tokens of payment pages it is drawn at the edge and handed in, so that
+/// whatever the store does with it can be repeated.
 ///
 /// # Errors
 /// The operating system has no random numbers to give.
-pub fn fresh_key(scheme: Scheme) -> Result<Key, getrandom::Error> {
+pub fn fresh_key(scheme: Scheme, chance: Chance) -> Result<Key, getrandom::Error> {
     let mut bytes = [0; FRESH_SHARED_BYTES];
-    getrandom::fill(&mut bytes)?;
+    chance.fill(&mut bytes)?;
     match scheme {
         Scheme::V1 => Ok(Key::shared(&bytes).unwrap_or_else(|_| unreachable!("32 bytes are enough"))),
         Scheme::V1a => Ok(Key::ed25519(&bytes)),

@@ -1,6 +1,7 @@
 //! What we sign is accepted by the official Rust package, and what we accept is signed.
 
 use axum::http::HeaderMap;
+use creditd::chance::Chance;
 use creditd::clock::Clock;
 use creditd::webhook::{
     self, Headers, ID_HEADER, Key, KeyError, SIGNATURE_HEADER, Scheme, SignError, TIMESTAMP_HEADER,
@@ -41,7 +42,7 @@ fn the_official_package_accepts_what_we_sign_under_each_live_key() {
         b"",
         b"a.b.c",
     ] {
-        let fresh = webhook::fresh_key(Scheme::V1).unwrap();
+        let fresh = webhook::fresh_key(Scheme::V1, Chance::real()).unwrap();
         let fresh_text = fresh.to_secret().reveal().to_owned();
         let mut signers = keys(&[SECRET, PRIVATE]);
         signers.push(fresh);
@@ -246,7 +247,7 @@ fn texts_of_keys() {
 #[test]
 fn fresh_keys_differ_and_no_key_prints_itself() {
     for scheme in [Scheme::V1, Scheme::V1a] {
-        let fresh = || webhook::fresh_key(scheme).unwrap();
+        let fresh = || webhook::fresh_key(scheme, Chance::real()).unwrap();
         let (one, two) = (fresh(), fresh());
         assert_ne!(one, two);
         assert_eq!(one.scheme(), scheme);

@@ -2,6 +2,7 @@
 //! JavaScript. (The Rust one is asked in tests/it/webhook.rs.)
 
 use crate::common::node::cache_folder;
+use creditd::chance::Chance;
 use creditd::clock::Clock;
 use creditd::egress::{Dial, GuardedDial, HttpReply, HttpRequest, Policy, Range, SystemResolver};
 use creditd::webhook::{self, Key, Scheme};
@@ -95,7 +96,7 @@ struct Keys {
 
 impl Keys {
     fn fresh() -> Keys {
-        let fresh = |scheme| webhook::fresh_key(scheme).unwrap();
+        let fresh = |scheme| webhook::fresh_key(scheme, Chance::real()).unwrap();
         Keys {
             old: fresh(Scheme::V1),
             new: fresh(Scheme::V1),
@@ -185,7 +186,7 @@ async fn the_javascript_package_verifies_our_callbacks() {
 #[tokio::test]
 async fn a_receiver_verifies_a_pair_by_its_public_half() {
     let keys = Keys::fresh();
-    let stranger = webhook::fresh_key(Scheme::V1a).unwrap();
+    let stranger = webhook::fresh_key(Scheme::V1a, Chance::real()).unwrap();
     let receiver = Foreign::javascript(&[keys.pair.public_text().unwrap()]);
     let body = r#"{"memo":"café 🦀"}"#;
     for (signers, expected) in [

@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use creditd::chance::Chance;
 use creditd::clock::Clock;
 use creditd::webhook::{self, Key, Scheme};
 use serde_json::{Value, json};
@@ -308,7 +309,7 @@ fn forged(shop: &Shop, order: &Value) {
         let at_secs = Clock::real().now_ms() / 1000 - late_secs;
         webhook::headers("evt_forged", at_secs, body.as_bytes(), std::slice::from_ref(key)).unwrap()
     };
-    let theirs = webhook::fresh_key(Scheme::V1).unwrap();
+    let theirs = webhook::fresh_key(Scheme::V1, Chance::real()).unwrap();
     let ours = Key::parse(&shop.secret).unwrap();
     let mut unsigned = signed(&ours, 0, &body);
     unsigned[2].1 = "nothing".to_owned();
