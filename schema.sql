@@ -1023,3 +1023,71 @@ BEGIN
     INSERT INTO tallies (subject, chain, kind, count) VALUES ('inbox', 0, NEW.state, 1)
     ON CONFLICT (subject, chain, kind) DO UPDATE SET count = min(count, 9223372036854775806) + 1;
 END;
+
+-- Runs of the audit, which asks the chain and the books anew. Nothing else reads or writes the tables below: losing
+-- their rows costs time, and no money.
+CREATE TABLE audit_runs (
+    id         INTEGER PRIMARY KEY,
+    actor      TEXT NOT NULL CHECK (actor IN ('daemon', 'operator')),
+    started_at INTEGER NOT NULL,
+    -- NULL = under way, or cut off
+    ended_at   INTEGER,
+    -- what it found, as JSON
+    report     TEXT,
+    CHECK ((ended_at IS NULL) = (report IS NULL))
+) STRICT;
+
+-- Up to where a pass of the audit has come; it goes on there.
+CREATE TABLE audit_marks (
+    chain    INTEGER NOT NULL REFERENCES chains (id),
+    pass     TEXT NOT NULL CHECK (pass IN ('credits', 'outputs', 'evidence')),
+    -- 'credits': the last credit's rowid; 'outputs': the next height; 'evidence': the last journal entry
+    place    INTEGER NOT NULL,
+    -- 'outputs': the block below that height, as it was read
+    hash     BLOB CHECK (length(hash) = 32),
+    -- 'outputs': the list version that it was read with ...
+    version  INTEGER NOT NULL DEFAULT 0,
+    -- ... and of tokens: {contract: the height that it counts from}
+    tokens   TEXT NOT NULL DEFAULT '{}',
+    -- when it was last through
+    round_at INTEGER,
+    PRIMARY KEY (chain, pass)
+) STRICT, WITHOUT ROWID;
+
+-- What does not agree; one row for each, however often it is met.
+CREATE TABLE audit_findings (
+    id       INTEGER PRIMARY KEY,
+    -- NULL = of the books as a whole
+    chain    INTEGER REFERENCES chains (id),
+    kind     TEXT NOT NULL,
+    subject  TEXT NOT NULL,
+    what     TEXT NOT NULL,
+    found_at INTEGER NOT NULL,
+    seen_at  INTEGER NOT NULL,
+    -- NULL = it stands
+    gone_at  INTEGER
+) STRICT;
+CREATE UNIQUE INDEX audit_findings_once ON audit_findings (kind, coalesce(chain, 0), subject);
+CREATE INDEX audit_findings_standing ON audit_findings (chain) WHERE gone_at IS NULL;
+
+-- Proofs of credits: what those of one block share ...
+CREATE TABLE evidence_blocks (
+    chain  INTEGER NOT NULL REFERENCES chains (id),
+    hash   BLOB NOT NULL CHECK (length(hash) = 32),
+    height INTEGER NOT NULL,
+    -- a binary form, its version first
+    body   BLOB,
+    PRIMARY KEY (chain, hash)
+) STRICT, WITHOUT ROWID;
+
+-- ... and what each has of its own. A credit that a reorg moved has one for each block.
+CREATE TABLE evidence (
+    credit  TEXT NOT NULL REFERENCES credits (id),
+    block   BLOB NOT NULL CHECK (length(block) = 32),
+    -- NULL = it could not be had: `why`
+    body    BLOB,
+    why     TEXT NOT NULL DEFAULT '',
+    made_at INTEGER NOT NULL,
+    PRIMARY KEY (credit, block),
+    CHECK ((body IS NULL) = (why <> ''))
+) STRICT, WITHOUT ROWID;

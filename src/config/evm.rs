@@ -39,6 +39,8 @@ pub struct EvmChain {
     pub quorum: usize,
     /// False where the chain fakes the log blooms of its headers.
     pub has_bloom: bool,
+    /// True if blocks, receipts and transactions are encoded as on Ethereum, so that they can be proved.
+    pub is_ethereum: bool,
     /// The most questions in one exchange.
     pub batch_max: usize,
     /// An endpoint whose tip is older counts as syncing; `None` = any age will do.

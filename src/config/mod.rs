@@ -53,6 +53,10 @@ pub struct Config {
     pub ops: OpsConfig,
     /// Backups by the clock; `None` = none.
     pub backup: Option<BackupConfig>,
+    /// How the audit goes about it.
+    pub audit: AuditConfig,
+    /// True if proofs of credits are stored.
+    pub is_evidence_stored: bool,
     /// Where merchants ask.
     pub api: ApiConfig,
     /// The Bitcoin chains.
@@ -109,6 +113,21 @@ pub struct BackupConfig {
     pub every: Duration,
     /// So many of the newest are kept.
     pub keep: usize,
+}
+
+/// How the audit goes about it; all but the age concerns the daemon's own runs alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditConfig {
+    /// From one run to the next; `None` = none by itself.
+    pub every: Option<Duration>,
+    /// How long one run may take; what is left then is for the next.
+    pub longest: Duration,
+    /// How many blocks a chain's node is asked for in a second.
+    pub blocks_per_second: u32,
+    /// Blocks and dues younger than that are left alone.
+    pub age_blocks: u64,
+    /// True if the node's unspent coins are gone through, too.
+    pub has_unspent: bool,
 }
 
 /// Where health, readiness and metrics are served.

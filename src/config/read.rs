@@ -54,6 +54,8 @@ fn root(root: &Section<'_>, file: &Path) -> Option<Config> {
     let callbacks = process::callbacks(root.table("callbacks").as_ref(), folder);
     let ops = process::ops(root.table("ops").as_ref());
     let backup = process::backup(root.table("backup").as_ref(), folder);
+    let audit = process::audit(root.table("audit").as_ref());
+    let is_evidence_stored = process::evidence(root.table("evidence").as_ref());
     let api = process::api(root.table("api").as_ref(), folder);
     let (of_bitcoin, of_evm) = (root.tables("bitcoin"), root.tables("evm"));
     let is_empty = |sections: &Option<Vec<_>>| sections.as_ref().is_some_and(Vec::is_empty);
@@ -91,6 +93,8 @@ fn root(root: &Section<'_>, file: &Path) -> Option<Config> {
         callbacks,
         ops,
         backup,
+        audit,
+        is_evidence_stored,
         api,
         bitcoin: bitcoin.into_iter().collect::<Option<_>>()?,
         evm: evm.into_iter().collect::<Option<_>>()?,

@@ -4,6 +4,7 @@ use creditd::config::{Config, ConfigError, DEFAULT_TOML, InternalRule, RpcAuth, 
 use creditd::egress::Verdict;
 use creditd::rules::Amount;
 use std::path::Path;
+use std::time::Duration;
 
 /// The least that a config must say.
 pub(super) const SMALL: &str = r#"
@@ -44,7 +45,7 @@ fn the_default_file_is_a_config_and_its_defaults_are_those_of_the_code() {
             _ => format!("{line}\n"),
         })
         .collect();
-    assert_eq!(shown, 24, "a default was added or lost: is it documented?");
+    assert_eq!(shown, 30, "a default was added or lost: is it documented?");
     let with_defaults = Config {
         // It says more, and means the same.
         mark: as_written.mark.clone(),
@@ -98,6 +99,23 @@ fn a_small_config_means_what_it_says() {
     };
     assert_eq!(file.path().unwrap(), Path::new("/etc/creditd/cookie"));
     assert_eq!(config.internal_rule("anyone"), InternalRule::Ignore);
+}
+
+#[test]
+fn the_audit_and_its_proofs_are_as_said() {
+    let config = parse(SMALL).unwrap();
+    let audit = &config.audit;
+    assert_eq!(audit.every, Some(Duration::from_secs(86_400)));
+    assert_eq!(audit.longest, Duration::from_secs(1_800));
+    assert_eq!((audit.blocks_per_second, audit.age_blocks), (2, 6));
+    assert!(!audit.has_unspent && config.is_evidence_stored);
+    let said =
+        "[audit]\nevery_hours = 0\nminutes = 1\nage_blocks = 0\nunspent = true\n[evidence]\nstore = false\n";
+    let config = parse(&format!("{SMALL}{said}")).unwrap();
+    assert_eq!((config.audit.every, config.audit.age_blocks), (None, 0));
+    assert!(config.audit.has_unspent && !config.is_evidence_stored);
+    let wrong = "[audit]\nminutes = 0\nblocks_per_second = 1001\n[evidence]\nstore = 1\n";
+    assert_eq!(faults(&format!("{SMALL}{wrong}")).len(), 3);
 }
 
 #[test]
@@ -309,7 +327,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         "\n[[bitcoin]]",
         "\"a\\n\\u001b[2J\" = 1\n[[bitcoin]]",
-        "line 1: a\\n\\u{1b}[2J: unknown key, allowed here: database, log, callbacks, ops, backup, api, \
+        "line 1: a\\n\\u{1b}[2J: unknown key, allowed here: database, log, callbacks, ops, backup, audit, evidence, api, \
          bitcoin, evm, addresses, merchant, inbox",
     ),
     (

@@ -170,6 +170,7 @@ fn the_first_example_says_the_defaults() {
         "reorg_window",
         "fork_patience_secs",
         "bloom",
+        "ethereum",
         "batch_max",
         "tip_age_max_secs",
         "decimals = 18",
@@ -216,6 +217,12 @@ fn a_small_chain_means_what_it_says() {
     assert_eq!(
         (chain.reorg_window, chain.quorum, chain.has_bloom),
         (128, 1, true)
+    );
+    assert!(!chain.is_ethereum);
+    let is_ethereum = |id: u64| parse(&SMALL.replace("31337", &id.to_string())).unwrap().evm[0].is_ethereum;
+    assert_eq!(
+        [1, 11_155_111, 560_048, 10].map(is_ethereum),
+        [true, true, true, false]
     );
     assert!(chain.native.is_none());
     assert_eq!(chain.endpoints[0].auth, EndpointAuth::None);

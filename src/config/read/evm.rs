@@ -16,6 +16,9 @@ use toml::de::DeValue;
 /// (OP Stack, Arbitrum Nitro, ZKsync). Anyone can start one anew.
 const DEV_CHAINS: [u64; 9] = [260, 270, 900, 901, 902, 1_337, 1_338, 31_337, 412_346];
 
+/// Ethereum and its two public test networks.
+const ETHEREUM: [u64; 3] = [1, 11_155_111, 560_048];
+
 /// The database can keep no more.
 const DECIMALS: RangeInclusive<u64> = 0..=77;
 
@@ -42,6 +45,7 @@ pub(super) fn evm(section: &Section<'_>, folder: &Path) -> Option<EvmChain> {
     let fork_patience_secs = section.number("fork_patience_secs", 1..=604_800, 600);
     let quorum = quorum(section, endpoints.as_deref());
     let has_bloom = section.optional("bloom", "true or false", DeValue::as_bool);
+    let is_ethereum = section.optional("ethereum", "true or false", DeValue::as_bool);
     let batch_max = section.number("batch_max", 1..=1_000, 50);
     let tip_age_max = tip_age_max(section, is_dev);
     let depths = Depths {
@@ -80,6 +84,7 @@ pub(super) fn evm(section: &Section<'_>, folder: &Path) -> Option<EvmChain> {
         fork_patience: Duration::from_secs(fork_patience_secs),
         quorum,
         has_bloom: has_bloom.unwrap_or(true),
+        is_ethereum: is_ethereum.unwrap_or(ETHEREUM.contains(&chain_id)),
         batch_max: usize::try_from(batch_max).unwrap_or(1),
         tip_age_max,
         native: match native {

@@ -1,9 +1,10 @@
-//! `[log]`, `[callbacks]`, `[ops]`, `[backup]` and `[api]`: what concerns the daemon and no chain. An absent
+//! `[log]`, `[callbacks]`, `[ops]`, `[backup]`, `[audit]`, `[evidence]` and `[api]`: what concerns the daemon and no chain. An absent
 //! table reads as one without keys.
 
 use super::super::section::Section;
 use super::super::{
-    ApiConfig, ApiTls, BackupConfig, CallbacksConfig, LogConfig, LogFormat, OpsConfig, SecretFile,
+    ApiConfig, ApiTls, AuditConfig, BackupConfig, CallbacksConfig, LogConfig, LogFormat, OpsConfig,
+    SecretFile,
 };
 use super::text;
 use crate::egress::{Policy as EgressPolicy, Range, Url};
@@ -120,6 +121,35 @@ pub(super) fn backup(section: Option<&Section<'_>>, folder: &Path) -> Option<Bac
         every: Duration::from_secs(every_hours * 3_600),
         keep: usize::try_from(keep).unwrap_or(usize::MAX),
     })
+}
+
+pub(super) fn audit(section: Option<&Section<'_>>) -> AuditConfig {
+    let number = |key, range, default| section.map_or(default, |found| found.number(key, range, default));
+    let every_hours = number("every_hours", 0..=720, 24);
+    let minutes = number("minutes", 1..=720, 30);
+    let blocks_per_second = number("blocks_per_second", 1..=1_000, 2);
+    let age_blocks = number("age_blocks", 0..=2_016, 6);
+    let unspent = section.and_then(|audit| audit.optional("unspent", "true or false", DeValue::as_bool));
+    if let Some(section) = section {
+        section.close();
+    }
+    AuditConfig {
+        every: (every_hours > 0).then(|| Duration::from_secs(every_hours * 3_600)),
+        longest: Duration::from_secs(minutes * 60),
+        blocks_per_second: u32::try_from(blocks_per_second).unwrap_or(u32::MAX),
+        age_blocks,
+        has_unspent: unspent.unwrap_or(false),
+    }
+}
+
+/// Whether proofs are stored.
+pub(super) fn evidence(section: Option<&Section<'_>>) -> bool {
+    let Some(section) = section else {
+        return true;
+    };
+    let store = section.optional("store", "true or false", DeValue::as_bool);
+    section.close();
+    store.unwrap_or(true)
 }
 
 fn listen(section: &Section<'_>) -> Option<Option<SocketAddr>> {
