@@ -1024,8 +1024,8 @@ BEGIN
     ON CONFLICT (subject, chain, kind) DO UPDATE SET count = min(count, 9223372036854775806) + 1;
 END;
 
--- Runs of the audit, which asks the chain and the books anew. Nothing else reads or writes the tables below: losing
--- their rows costs time, and no money.
+-- Runs of the audit, which asks the chain and the books anew. Nothing else reads or writes the tables below:
+-- losing their rows costs time, and no money.
 CREATE TABLE audit_runs (
     id         INTEGER PRIMARY KEY,
     actor      TEXT NOT NULL CHECK (actor IN ('daemon', 'operator')),
@@ -1061,6 +1061,8 @@ CREATE TABLE audit_findings (
     chain    INTEGER REFERENCES chains (id),
     kind     TEXT NOT NULL,
     subject  TEXT NOT NULL,
+    -- the block that shows it, where it is one
+    height   INTEGER,
     what     TEXT NOT NULL,
     found_at INTEGER NOT NULL,
     seen_at  INTEGER NOT NULL,

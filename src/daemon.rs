@@ -7,7 +7,8 @@ mod manager;
 mod signals;
 mod work;
 
-pub use chains::{new_chain, new_chains, terms};
+pub use chains::{follower_settings, new_chain, new_chains, terms};
+pub use work::drill_jobs;
 
 use crate::api::{self, Api};
 use crate::chain::ChainSource;
@@ -25,7 +26,6 @@ use crate::ops::{self, Followed, Ops};
 use crate::pulse::{Pulse, PulsingDial};
 use crate::store::{Database, Store, StoreError};
 use crate::telemetry::error_line;
-use chains::settings;
 use evm::EvmNodes;
 use manager::Manager;
 use signals::Signals;
@@ -398,7 +398,7 @@ fn follow<S: ChainSource>(
     store: &Store,
     parts: &mut JoinSet<Result<(), DaemonError>>,
 ) -> Followed {
-    let (settings, every) = (settings(chain), chains::sweep(chain));
+    let (settings, every) = (follower_settings(chain), chains::sweep(chain));
     let (store, felt) = (store.clone(), pulse.clone());
     parts.spawn(async move {
         let follower = Follower::open_shared(source, store, clock, settings).await?;

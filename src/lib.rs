@@ -30,8 +30,10 @@ pub mod store;
 pub mod sandbox;
 
 pub mod api;
+pub mod audit;
 pub mod check;
 pub mod cli;
 pub mod daemon;
 pub mod demo;
+pub mod drill;
 pub mod ops;

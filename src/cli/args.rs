@@ -1,12 +1,17 @@
 //! What can be typed: commands, options and the help that teaches them.
 
 use super::address_args::Addresses;
+use super::audit_args::{AUDIT, Audit};
 use super::callback_args::{Callbacks, Endpoints};
+use super::drill_args::Drill;
 use super::inbox_args::InboxCommand;
 use super::invoice_args::Invoices;
 use super::key_args::{Keys, Merchants};
+use super::proof_args::{PROOF, Proof};
 use super::restored_args::{RESTORED, Restored};
+use super::sandbox_args::{SANDBOX, Sandbox, TRIGGER, Trigger};
 use super::unattributed_args::Unattributed;
+use super::watch_args::{Balances, Watch};
 use super::words;
 use crate::rules::HEIGHT_MAX;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -203,6 +208,30 @@ Example:
         replace: bool,
     },
 
+    /// Ask the nodes and the books anew whether what was credited is right
+    ///
+    /// Reads what the daemon wrote, and asks the nodes in another way than the daemon does. Nothing of the
+    /// books is changed, beside a running daemon or without one.
+    #[command(after_help = AUDIT)]
+    Audit(Audit),
+
+    /// Proofs of credits, that others can check
+    #[command(after_help = PROOF)]
+    Proof(Proof),
+
+    /// Feed a copy of the database everything again, and show what would change
+    ///
+    /// All of it happens in a copy: the database, the nodes and the receivers notice nothing.
+    Drill(Drill),
+
+    /// Start simulated nodes, to develop against
+    #[command(after_help = SANDBOX)]
+    Sandbox(Sandbox),
+
+    /// Make something happen on the simulated nodes of `creditd sandbox`
+    #[command(after_help = TRIGGER)]
+    Trigger(Trigger),
+
     /// Show the whole job on a simulated node
     ///
     /// Needs no node, no config and no network. Payments are seen, confirmed, credited and told of; one is
@@ -228,94 +257,6 @@ Example:
 Example:
   creditd man > /usr/local/share/man/man1/creditd.1")]
     Man,
-}
-
-/// Which balances.
-#[derive(Debug, Args)]
-pub struct Balances {
-    /// Only this merchant
-    #[arg(long, value_name = "SLUG")]
-    pub merchant: Option<String>,
-    /// Only this asset: a symbol, a token's contract or a CAIP-19 id
-    #[arg(long)]
-    pub asset: Option<String>,
-    /// Comma-separated values with a header line; what a spreadsheet would run gets a ' in front
-    #[arg(long, conflicts_with = "json")]
-    pub csv: bool,
-}
-
-/// Watched addresses.
-#[derive(Debug, Subcommand)]
-pub enum Watch {
-    /// Watch an address: payments to it are deposits of the merchant
-    #[command(after_help = "\
-Works before the daemon's first start and while it runs. Payments count from the next block on;
-for older ones see `creditd rescan --help`. Watching the same address again changes nothing.
-
-Example:
-  creditd watch add bc1qw508d6qejxtdg4y5r3zarvary0c5xw7kv8f3t4 --merchant shop --reference order-1
-
-With several chains in the config, say on which one; the same address may be watched on each:
-  creditd watch add 0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed --chain eth --merchant shop")]
-    Add(Watched),
-
-    /// Declare an address the merchant's own: moves between own addresses are not payments
-    Own(Watched),
-
-    /// List addresses
-    List {
-        #[command(flatten)]
-        chain: ChainArg,
-        #[command(flatten)]
-        page: Page,
-        /// Only this merchant
-        #[arg(long, value_name = "SLUG")]
-        merchant: Option<String>,
-        /// Only this address
-        #[arg(long)]
-        address: Option<String>,
-        /// Only addresses with this reference
-        #[arg(long, value_name = "TEXT")]
-        reference: Option<String>,
-    },
-
-    /// Watch many addresses, one per line
-    #[command(after_help = "\
-A line is an address, or address,merchant, or address,merchant,reference. A header line may name these
-columns in another order. The separator is a comma.
-Lines with faults are listed by number and the others are taken. Running it again changes nothing.
-
-Examples:
-  creditd watch import addresses.txt --merchant shop
-  zcat addresses.csv.gz | creditd watch import -")]
-    Import {
-        /// The file, or - for stdin
-        file: PathBuf,
-        /// The merchant of lines that name none
-        #[arg(long, value_name = "SLUG", value_parser = words::merchant)]
-        merchant: Option<String>,
-        /// Declare them the merchant's own addresses instead
-        #[arg(long)]
-        own: bool,
-        #[command(flatten)]
-        chain: ChainArg,
-    },
-}
-
-/// One address to watch.
-#[derive(Debug, Args)]
-pub struct Watched {
-    /// The address
-    pub address: String,
-    /// Whose it is; made at the first use
-    #[arg(long, value_name = "SLUG", value_parser = words::merchant)]
-    pub merchant: String,
-    /// What it is for, in your words (at most 200 characters)
-    #[arg(long, value_name = "TEXT", default_value = "", value_parser = words::reference)]
-    pub reference: String,
-    #[command(flatten)]
-    /// The chain.
-    pub chain: ChainArg,
 }
 
 /// Deposits.

@@ -1,9 +1,10 @@
 //! `credits` and `balances`.
 
-use super::args::{Balances, Listing};
+use super::args::Listing;
 use super::open::{self, Chains};
 use super::out::Out;
 use super::table::{Align, Table};
+use super::watch_args::Balances;
 use super::{Outcome, Shapes};
 use crate::clock::rfc3339;
 use crate::config::Config;

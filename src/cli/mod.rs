@@ -4,10 +4,14 @@
 mod address_args;
 mod addresses;
 mod args;
+mod audit;
+mod audit_args;
 mod callback_args;
 mod callbacks;
 mod chain;
 mod deposits;
+mod drill;
+mod drill_args;
 mod endpoints;
 mod ids;
 mod import;
@@ -22,19 +26,26 @@ mod ledger;
 mod once;
 mod open;
 mod out;
+mod pages;
+mod proof;
+mod proof_args;
 mod repair;
 mod resend;
 mod restored;
 mod restored_args;
+mod sandbox;
+mod sandbox_args;
 mod setup;
 mod table;
 #[cfg(test)]
 mod tests;
 mod trial;
+mod trigger;
 mod tx;
 mod unattributed;
 mod unattributed_args;
 mod watch;
+mod watch_args;
 mod words;
 
 use crate::config::{Config, ConfigError};
@@ -42,8 +53,7 @@ use crate::rules::Script;
 use crate::store::report::{self, Filter, Listed};
 use crate::store::{AddressKind, StoreError};
 use address_args::Addresses;
-use anyhow::Context as _;
-use args::{Chain, ChainArg, Cli, Command, Deposits, Listing, Page, Watch};
+use args::{Chain, ChainArg, Cli, Command, Deposits, Listing, Page};
 use callback_args::{CallbackFilter, CallbackRetry, Callbacks, Endpoints};
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use import::Import;
@@ -57,6 +67,7 @@ use std::process::ExitCode;
 use table::Table;
 use thiserror::Error;
 use unattributed_args::Unattributed;
+use watch_args::Watch;
 
 /// How a command ended when it could run at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,8 +141,8 @@ fn answer(cli: &Cli, out: &mut Out) -> anyhow::Result<Outcome> {
     match &cli.command {
         Command::Init { path } => setup::init(out, path),
         Command::Check => setup::check(out, cli.config.as_deref()),
-        Command::Completions { shell } => completions(out, *shell),
-        Command::Man => man(out),
+        Command::Completions { shell } => pages::completions(out, *shell),
+        Command::Man => pages::man(out),
         Command::Watch(command) => watch(out, &load(cli)?, command),
         Command::Tx { txid } => tx::tx(out, &load(cli)?, txid),
         Command::Deposits(command) => deposits(out, &load(cli)?, command),
@@ -161,6 +172,11 @@ fn answer(cli: &Cli, out: &mut Out) -> anyhow::Result<Outcome> {
             true => Ok(Outcome::Done),
             false => Ok(Outcome::Found),
         },
+        Command::Audit(args) => audit::audit(out, &load(cli)?, args),
+        Command::Proof(args) => proof::proof(out, &load(cli)?, args),
+        Command::Drill(args) => drill::drill(out, &load(cli)?, args),
+        Command::Sandbox(args) => sandbox::sandbox(out, args),
+        Command::Trigger(args) => trigger::trigger(args),
         Command::Restored(args) => restored::restored(out, &load(cli)?, args),
         Command::Rescan(args) => repair::rescan(out, &load(cli)?, args),
         Command::Backup { file, replace } => setup::backup(out, &load(cli)?, file, *replace),
@@ -173,6 +189,8 @@ fn refuse_json(cli: &Cli) -> Result<(), Problem> {
         Command::Init { .. } => "init",
         Command::Run => "run",
         Command::Demo { .. } => "demo",
+        Command::Sandbox(_) => "sandbox",
+        Command::Trigger(_) => "trigger",
         Command::Completions { .. } => "completions",
         Command::Man => "man",
         Command::Check
@@ -193,6 +211,9 @@ fn refuse_json(cli: &Cli) -> Result<(), Problem> {
         | Command::Jobs
         | Command::Rescan(_)
         | Command::Restored(_)
+        | Command::Audit(_)
+        | Command::Proof(_)
+        | Command::Drill(_)
         | Command::Backup { .. } => return Ok(()),
     };
     match cli.json {
@@ -328,32 +349,6 @@ fn callbacks(out: &mut Out, config: &Config, command: &Callbacks) -> anyhow::Res
             resend::retry(out, config, &args)
         }
     }
-}
-
-fn completions(out: &mut Out, shell: clap_complete::Shell) -> anyhow::Result<Outcome> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "creditd", &mut script);
-    out.bytes(&script)
-}
-
-/// The pages of the command and of all its subcommands in one file, as `man` shows them one after another.
-fn man(out: &mut Out) -> anyhow::Result<Outcome> {
-    let mut command = Cli::command();
-    command.build();
-    let mut pages = Vec::new();
-    man_pages(&command, &mut pages).context("render the manual page")?;
-    out.bytes(&pages)
-}
-
-fn man_pages(command: &clap::Command, pages: &mut Vec<u8>) -> std::io::Result<()> {
-    let title = command.get_bin_name().unwrap_or("creditd").replace(' ', "-");
-    clap_mangen::Man::new(command.clone())
-        .title(title)
-        .render(pages)?;
-    command
-        .get_subcommands()
-        .filter(|below| below.get_name() != "help")
-        .try_for_each(|below| man_pages(below, pages))
 }
 
 /// The filters that deposits and credits share.

@@ -2,7 +2,7 @@
 //! time. It is done here for all of them: under a key every opening of the database is one transaction, which
 //! holds what the command looks at, what it changes and its answer. Start at [`once`].
 
-use super::args::{Chain, Cli, Command, Deposits, Watch};
+use super::args::{Chain, Cli, Command, Deposits};
 use super::callback_args::{Callbacks, Endpoints};
 use super::inbox_args::InboxCommand;
 use super::invoice_args::Invoices;
@@ -10,6 +10,7 @@ use super::key_args::{Keys, Merchants};
 use super::out::{self, Out};
 use super::restored_args::Restored;
 use super::unattributed_args::Unattributed;
+use super::watch_args::Watch;
 use super::{Addresses, Outcome, Problem, open};
 use crate::clock::millis;
 use crate::config::Config;
@@ -48,6 +49,11 @@ fn change(command: &Command) -> Change {
         | Command::Jobs
         | Command::Restored(Restored { reason: None, .. })
         | Command::Backup { .. }
+        | Command::Audit(_)
+        | Command::Proof(_)
+        | Command::Drill(_)
+        | Command::Sandbox(_)
+        | Command::Trigger(_)
         | Command::Demo { .. }
         | Command::Completions { .. }
         | Command::Man

@@ -1,9 +1,10 @@
 //! `watch add`, `watch own`, `watch list`.
 
-use super::args::{ChainArg, Page, Watched};
+use super::args::{ChainArg, Page};
 use super::open::{self, Chains};
 use super::out::Out;
 use super::table::{Align, Table};
+use super::watch_args::Watched;
 use super::{Outcome, Problem};
 use crate::clock::rfc3339;
 use crate::config::Config;

@@ -63,7 +63,7 @@ pub fn terms(chain: ChainConfig<'_>) -> Terms {
 }
 
 /// What the follower of a chain is told.
-pub(super) fn settings(chain: ChainConfig<'_>) -> Settings {
+pub fn follower_settings(chain: ChainConfig<'_>) -> Settings {
     let (start, poll, mempool, tip_age_max, fork_patience) = match chain {
         ChainConfig::Bitcoin(chain) => (chain.start, chain.poll, chain.mempool, chain.tip_age_max, None),
         ChainConfig::Evm(chain) => (

@@ -39,6 +39,13 @@ pub(super) fn jobs(
     jobs
 }
 
+/// The jobs that a copy of the database can be given: no pool, which derives addresses, and no backup.
+pub fn drill_jobs(config: &Config, store: &Store, clock: Clock) -> Vec<Job> {
+    let mut jobs = inbox::work::jobs(config, store, clock);
+    jobs.push(retention_job(store));
+    jobs
+}
+
 /// Forgets the answers kept under idempotency keys, secrets of endpoints among them, when their time is over.
 fn retention_job(store: &Store) -> Job {
     Job::write(store, "retention", RETENTION_EVERY, RETENTION_MAX, |tx| {

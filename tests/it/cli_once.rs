@@ -16,8 +16,9 @@ use crate::common::daemon::Daemon;
 use crate::sample::{Sample, txid};
 
 /// Commands that change nothing in the database, or need no key.
-const WITHOUT: [&str; 26] = [
+const WITHOUT: [&str; 31] = [
     "addresses status",
+    "audit",
     "backup",
     "balances",
     "callbacks list",
@@ -28,6 +29,7 @@ const WITHOUT: [&str; 26] = [
     "credits",
     "demo",
     "deposits list",
+    "drill",
     "endpoint list",
     "inbox list",
     "inbox show",
@@ -38,7 +40,10 @@ const WITHOUT: [&str; 26] = [
     "key list",
     "man",
     "merchant list",
+    "proof",
     "run",
+    "sandbox",
+    "trigger",
     "tx",
     "unattributed list",
     "watch import",

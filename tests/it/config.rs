@@ -327,8 +327,8 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         "\n[[bitcoin]]",
         "\"a\\n\\u001b[2J\" = 1\n[[bitcoin]]",
-        "line 1: a\\n\\u{1b}[2J: unknown key, allowed here: database, log, callbacks, ops, backup, audit, evidence, api, \
-         bitcoin, evm, addresses, merchant, inbox",
+        "line 1: a\\n\\u{1b}[2J: unknown key, allowed here: database, log, callbacks, ops, backup, audit, \
+         evidence, api, bitcoin, evm, addresses, merchant, inbox",
     ),
     (
         "\n[[bitcoin]]",

@@ -1,5 +1,5 @@
-//! `[log]`, `[callbacks]`, `[ops]`, `[backup]`, `[audit]`, `[evidence]` and `[api]`: what concerns the daemon and no chain. An absent
-//! table reads as one without keys.
+//! `[log]`, `[callbacks]`, `[ops]`, `[backup]`, `[audit]`, `[evidence]` and `[api]`: what concerns the daemon
+//! and no chain. An absent table reads as one without keys.
 
 use super::super::section::Section;
 use super::super::{
