@@ -143,23 +143,28 @@ fn violation(invariant: Invariant, subject: &str, what: impl Into<String>) -> Vi
 }
 
 impl ReadTx<'_> {
-    pub(super) fn check_history(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
+    /// The next `most` deposits above an output; `None`: those were the last.
+    pub(super) fn check_deposits(
+        &self,
+        above: i64,
+        most: i64,
+        found: &mut Vec<Violation>,
+    ) -> Result<Option<i64>, StoreError> {
         let mut statement = self.conn().prepare_cached(
             "SELECT d.output, c.caip, t.txid, o.vout, d.dep_id, d.state, d.held_reason IS NOT NULL, \
              d.merchant, o.amount, k.id \
              FROM deposits d JOIN chains c ON c.id = d.chain JOIN outputs o ON o.id = d.output \
-             JOIN txs t ON t.id = o.tx LEFT JOIN credits k ON k.output = d.output ORDER BY d.output",
+             JOIN txs t ON t.id = o.tx LEFT JOIN credits k ON k.output = d.output \
+             WHERE d.output > ?1 ORDER BY d.output LIMIT ?2",
         )?;
-        let mut rows = statement.query([])?;
+        let mut rows = statement.query(params![above, most])?;
+        let (mut count, mut last) = (0, above);
         while let Some(row) = rows.next()? {
-            self.check_deposit(&standing(row)?, found)?;
+            let deposit = standing(row)?;
+            (count, last) = (count + 1, deposit.output);
+            self.check_deposit(&deposit, found)?;
         }
-        self.check_external_credits(found)?;
-        self.check_inbox_events(found)?;
-        self.check_chain_events(found)?;
-        self.check_unattributed_events(found)?;
-        self.check_deliveries(found)?;
-        self.check_strays(found)
+        Ok((count == most).then_some(last))
     }
 
     fn check_deposit(&self, deposit: &Standing, found: &mut Vec<Violation>) -> Result<(), StoreError> {
@@ -270,7 +275,7 @@ impl ReadTx<'_> {
     }
 
     /// A chain's events are its entries into and returns from halts.
-    fn check_chain_events(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
+    pub(super) fn check_chain_events(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
         let mut statement = self.conn().prepare_cached(
             "SELECT from_state, to_state FROM audit WHERE chain = ?1 AND output IS NULL AND action = 'state' \
              ORDER BY id",
@@ -299,7 +304,7 @@ impl ReadTx<'_> {
     }
 
     /// A credit that another provider told of is told of once.
-    fn check_external_credits(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
+    pub(super) fn check_external_credits(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
         let mut statement = self
             .conn()
             .prepare_cached("SELECT id, merchant, amount FROM credits WHERE output IS NULL")?;
@@ -313,7 +318,7 @@ impl ReadTx<'_> {
     }
 
     /// Operators are told of each content that was set aside, and of each parking: one that is parked was.
-    fn check_inbox_events(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
+    pub(super) fn check_inbox_events(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
         let mut statement = self.conn().prepare_cached(
             "SELECT i.in_id, (SELECT count(*) FROM inbox_aside WHERE inbox = i.id), \
              (SELECT count(*) FROM events WHERE subject = i.in_id AND type = 'inbox.set_aside'), \
@@ -332,7 +337,7 @@ impl ReadTx<'_> {
     }
 
     /// Coin that nothing explains is told once.
-    fn check_unattributed_events(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
+    pub(super) fn check_unattributed_events(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
         let mut statement = self
             .conn()
             .prepare_cached("SELECT un_id FROM unattributed ORDER BY id")?;
@@ -345,7 +350,7 @@ impl ReadTx<'_> {
 
     /// Everything that an endpoint asked for and that happened since it was added is on its way to it, or
     /// was.
-    fn check_deliveries(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
+    pub(super) fn check_deliveries(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
         let mut endpoints = self.conn().prepare_cached(
             "SELECT e.id, e.ep_id, e.merchant, e.types, e.created_at, v.inv_id FROM endpoints e \
              LEFT JOIN invoices v ON v.id = e.invoice",
@@ -374,7 +379,7 @@ impl ReadTx<'_> {
     }
 
     /// Rows of a history without the fact that they are about.
-    fn check_strays(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
+    pub(super) fn check_strays(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
         let strays = [
             (
                 Invariant::I10OneEvent,

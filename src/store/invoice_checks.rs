@@ -22,8 +22,17 @@ struct Told {
 }
 
 impl ReadTx<'_> {
-    pub(super) fn check_invoices(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
-        for invoice in self.invoices_where("ORDER BY i.id", [])? {
+    /// The next `most` invoices above a row; `None`: those were the last.
+    pub(super) fn check_invoices(
+        &self,
+        above: i64,
+        most: i64,
+        found: &mut Vec<Violation>,
+    ) -> Result<Option<i64>, StoreError> {
+        let invoices = self.invoices_where("WHERE i.id > ?1 ORDER BY i.id LIMIT ?2", [above, most])?;
+        let is_full = i64::try_from(invoices.len()).is_ok_and(|count| count == most);
+        let last = invoices.last().map(|invoice| invoice.key).filter(|_| is_full);
+        for invoice in invoices {
             let mut wrong = |invariant, what: String| {
                 found.push(Violation {
                     invariant,
@@ -53,7 +62,7 @@ impl ReadTx<'_> {
                 wrong(Invariant::I10OneEvent, what);
             }
         }
-        Ok(())
+        Ok(last)
     }
 
     /// Sum of the journal = sum of the deposits whose net is positive = what the invoice shows as paid.

@@ -24,7 +24,7 @@ const FIXTURE: &str = "
     INSERT INTO events (seq, id, subject, sequence, type, merchant, at, body)
         VALUES (1, 'evt_1', 'cr_1', 1, 'credit.created', 1, 0, '{}');";
 
-fn fixture() -> (Scratch, Database) {
+pub(super) fn fixture() -> (Scratch, Database) {
     let (scratch, database) = Scratch::new();
     database.conn.execute_batch(FIXTURE).unwrap();
     (scratch, database)

@@ -2,6 +2,7 @@
 //! schema.
 
 mod batch;
+mod checks;
 mod compare;
 mod deliveries;
 mod files;
