@@ -206,7 +206,9 @@ impl Jobs {
 
 async fn run_one(job: Arc<Job>, clock: Clock, lease: JobLease) -> Ended {
     let (started_at, began) = (clock.now_ms(), clock.instant());
+    crate::points::pass("job.leased");
     let outcome = job.once(clock).await;
+    crate::points::pass("job.ran");
     let run = JobRun {
         started_at,
         took_ms: millis(clock.instant() - began),

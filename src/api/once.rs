@@ -207,6 +207,7 @@ where
     let problem = halted.lock().unwrap_or_else(PoisonError::into_inner).take();
     match (done, problem) {
         (Ok(Done::Fresh(answer)), _) => {
+            crate::points::pass("api.committed");
             parts.store.wake();
             Ok(response(answer))
         }

@@ -46,11 +46,13 @@ impl Manager {
     pub(super) fn ready(&mut self, followed: &[Followed]) {
         self.status = status(followed);
         tell(&[NotifyState::Ready, NotifyState::Status(&self.status)]);
+        crate::points::pass("ready");
     }
 
     /// On the way out.
     pub(super) fn stopping(&self) {
         tell(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
+        crate::points::pass("stopping");
     }
 
     /// Gives signs of life for ever, as long as there is life.

@@ -4,6 +4,7 @@
 use super::error::{Blocked, explain};
 use super::guard::{Policy, Verdict};
 use super::{Dial, DialError, HttpReply, HttpRequest, TlsError, UrlError, check_url, tls};
+use crate::points;
 use reqwest::dns::{Addrs, Name, Resolve};
 use std::future::Future;
 use std::io;
@@ -143,6 +144,7 @@ impl Dial for GuardedDial {
         } else {
             &clients.http
         };
+        points::pass("callback.send");
         let mut reply = super::request(client, request).send().await.map_err(to_error)?;
         let (status, retry_after_secs) = (reply.status().as_u16(), super::retry_after_secs(&reply));
         let (mut kept, mut read) = (Vec::new(), 0);
@@ -153,6 +155,7 @@ impl Dial for GuardedDial {
             let room = kept_max - kept.len();
             kept.extend_from_slice(&chunk[..chunk.len().min(room)]);
         }
+        points::pass("callback.answered");
         Ok(HttpReply {
             status,
             retry_after_secs,

@@ -3,6 +3,7 @@
 use super::dials::Dials;
 use super::error::explain;
 use super::{Dial, DialError, HttpReply, HttpRequest, tls};
+use crate::points;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -62,8 +63,11 @@ impl Dial for HttpDial {
     /// more.
     async fn send(&self, request: HttpRequest) -> Result<HttpReply, DialError> {
         let mut exchange = JoinSet::new();
+        points::pass("node.ask");
         exchange.spawn(talk(self.client()?, request));
-        match exchange.join_next().await {
+        let joined = exchange.join_next().await;
+        points::pass("node.answered");
+        match joined {
             Some(Ok(reply)) => reply,
             Some(Err(error)) => Err(DialError::Broken(error.into())),
             None => unreachable!("one task was spawned"),

@@ -16,6 +16,7 @@ use super::open::{FORMAT_VERSIONS, ROLLBACK, check_pages};
 use super::transact::diagnose;
 use super::{Database, StoreError};
 use crate::clock::rfc3339;
+use crate::points;
 
 /// Pages between two reports of progress (16 MiB).
 const STEP_PAGES: i32 = 4096;
@@ -234,13 +235,16 @@ impl Database {
         // Whatever the umask says: the copy holds what the database holds.
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
+        points::io("backup.create").map_err(failed)?;
         let file = options.open(partial).map_err(failed)?;
         let mut copy = Connection::open(partial)?;
         self.copy_pages(&mut copy, progress)
             .and_then(|()| finish(&copy, partial))
             .map_err(|error| diagnose(&copy, error))?;
         drop(copy);
+        points::io("backup.copied").map_err(failed)?;
         file.sync_all().map_err(failed)?;
+        points::io("backup.synced").map_err(failed)?;
         Ok(file.metadata().map_err(failed)?.len())
     }
 
@@ -305,6 +309,9 @@ fn finish(copy: &Connection, path: &Path) -> Result<(), StoreError> {
 }
 
 fn name(partial: &Path, target: &Path) -> Result<(), StoreError> {
-    std::fs::rename(partial, target).map_err(|error| StoreError::file("rename to", target, error))?;
-    sync_folder(target)
+    let failed = |error| StoreError::file("rename to", target, error);
+    std::fs::rename(partial, target).map_err(failed)?;
+    points::io("backup.renamed").map_err(failed)?;
+    sync_folder(target)?;
+    points::io("backup.folder").map_err(failed)
 }

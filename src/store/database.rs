@@ -15,6 +15,7 @@ use super::transact::{
     write_together,
 };
 use super::{AddressTake, OpenMode, ReadTx, StoreError, WriteTx};
+use crate::points;
 use crate::telemetry::error_line;
 
 /// A read that a starting daemon made void is made again so often; one is enough for a daemon that stays.
@@ -252,11 +253,13 @@ impl Database {
     /// Why that did not work; the file is closed all the same, and whole with its log.
     pub fn close(mut self) -> Result<(), StoreError> {
         self.fault.check()?;
+        points::pass("close.before");
         if matches!(self.role, Role::Daemon { .. } | Role::Command) {
             let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
             let folded = self.conn.query_row(checkpoint, [], |_| Ok(()));
             folded.map_err(|error| diagnose(&self.conn, error.into()))?;
         }
+        points::pass("close.folded");
         if let Role::Daemon { high_water, .. } = &mut self.role
             // It is written at every commit too, and one that is behind still finds a restored backup.
             && let Err(error) = high_water.settle(&self.conn)

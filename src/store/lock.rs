@@ -6,6 +6,7 @@ use std::io::{Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::StoreError;
+use crate::points;
 
 /// How often the lock is tried before somebody holds it for good.
 const TRIES: u32 = 1000;
@@ -62,9 +63,8 @@ impl Lock {
         let path = lock_path(database);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        let mut file = options
-            .open(&path)
-            .map_err(|error| StoreError::file("open the lock file", &path, error))?;
+        let opened = points::io("lock.take").and_then(|()| options.open(&path));
+        let mut file = opened.map_err(|error| StoreError::file("open the lock file", &path, error))?;
         match try_lock(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {

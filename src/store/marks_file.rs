@@ -8,6 +8,7 @@ use std::path::Path;
 
 use super::StoreError;
 use super::lock::beside;
+use crate::points;
 
 /// A larger file is not one that we wrote, and is not believed in part.
 const BYTES_MAX: u64 = 1 << 26;
@@ -39,7 +40,9 @@ pub(super) fn append(path: &Path, line: &str) -> io::Result<bool> {
     if file.metadata()?.len() + bytes > most {
         return Ok(false);
     }
+    points::io("highwater.append")?;
     file.write_all(format!("{line}\n").as_bytes())?;
+    points::io("highwater.appended")?;
     Ok(true)
 }
 
@@ -47,11 +50,20 @@ pub(super) fn append(path: &Path, line: &str) -> io::Result<bool> {
 pub(super) fn replace(path: &Path, line: &str) -> Result<(), StoreError> {
     let failed = |error| StoreError::file("write", path, error);
     let temporary = beside(path, ".new");
-    let mut file = File::create(&temporary).map_err(failed)?;
-    file.write_all(format!("{line}\n").as_bytes()).map_err(failed)?;
-    file.sync_all().map_err(failed)?;
-    std::fs::rename(&temporary, path).map_err(failed)?;
-    sync_folder(path)
+    put(&temporary, path, line).map_err(failed)?;
+    sync_folder(path)?;
+    points::io("highwater.folder").map_err(failed)
+}
+
+fn put(temporary: &Path, path: &Path, line: &str) -> io::Result<()> {
+    points::io("highwater.create")?;
+    let mut file = File::create(temporary)?;
+    file.write_all(format!("{line}\n").as_bytes())?;
+    points::io("highwater.written")?;
+    file.sync_all()?;
+    points::io("highwater.synced")?;
+    std::fs::rename(temporary, path)?;
+    points::io("highwater.renamed")
 }
 
 /// Makes a rename inside the folder of `path` survive a power loss.

@@ -2,9 +2,10 @@
 //! time, each in a transaction of its own, so that at every crash point the file is wholly one version. A
 //! newer file is refused.
 
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::StoreError;
+use crate::points;
 
 /// "crdt": marks a SQLite file as ours.
 pub(super) const APPLICATION_ID: i64 = 0x6372_6474;
@@ -44,7 +45,7 @@ impl Schema {
         tx.execute_batch(self.fresh)?;
         tx.pragma_update(None, "application_id", APPLICATION_ID)?;
         tx.pragma_update(None, "user_version", self.version())?;
-        Ok(tx.commit()?)
+        commit(tx)
     }
 
     /// Brings an older file up; the caller holds the daemon's lock.
@@ -75,7 +76,7 @@ impl Schema {
             )));
         }
         tx.pragma_update(None, "user_version", version + 1)?;
-        Ok(tx.commit()?)
+        commit(tx)
     }
 
     /// An older program must not write into tables whose meaning it does not know.
@@ -86,6 +87,13 @@ impl Schema {
         }
         Ok(())
     }
+}
+
+fn commit(tx: Transaction<'_>) -> Result<(), StoreError> {
+    points::pass("schema.before");
+    tx.commit()?;
+    points::pass("schema.after");
+    Ok(())
 }
 
 /// Reads what the file is; `None` is a database of some other program. Writes nothing.

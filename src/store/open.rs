@@ -17,6 +17,7 @@ use super::lock::{self, Lock, Runner, beside};
 use super::migrate::{Found, SCHEMA, identify};
 use super::place::resolve;
 use super::transact::{Writer, diagnose, transact};
+use crate::points;
 
 /// How long SQLite itself waits for another writer (a CLI command, mostly).
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -97,13 +98,17 @@ impl Database {
 
 fn open_daemon(path: &Path) -> Result<Database, StoreError> {
     let lock = Lock::take(path)?;
+    points::pass("open.locked");
     refuse_foreign_log(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     create_private(path)?;
+    points::pass("open.made");
     let mut conn = connect(path, flags).map_err(|error| explain_access(path, error))?;
     let epoch =
         prepare_daemon(&mut conn, path).map_err(|error| explain_access(path, diagnose(&conn, error)))?;
+    points::pass("open.checked");
     let (mut high_water, findings) = highwater::compare(&conn, path)?;
+    points::pass("open.compared");
     high_water.begin_generation(&conn, epoch, &findings)?;
     high_water.skip_reserved(&conn, epoch)?;
     Ok(Database {

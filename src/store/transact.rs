@@ -4,6 +4,7 @@
 use rusqlite::Connection;
 
 use super::{AddressTake, CursorMove, StoreError, WriteTx};
+use crate::points;
 
 /// How often a whole transaction is tried before the caller hears [`StoreError::Busy`].
 const BUSY_TRIES: u32 = 3;
@@ -86,7 +87,10 @@ fn transact_once<T>(
 }
 
 fn begin(conn: &Connection) -> Result<(), StoreError> {
-    Ok(conn.execute_batch("BEGIN IMMEDIATE")?)
+    points::pass("begin.before");
+    conn.execute_batch("BEGIN IMMEDIATE")?;
+    points::pass("begin.after");
+    Ok(())
 }
 
 /// Begins a transaction that is ended with [`commit`] or [`roll_back`].
@@ -101,7 +105,10 @@ pub(super) fn begin_checked(conn: &Connection, writer: Writer) -> Result<(), Sto
 
 pub(super) fn commit(conn: &Connection) -> Result<(), StoreError> {
     refuse_lost(conn)?;
-    Ok(conn.execute_batch("COMMIT")?)
+    points::pass("commit.before");
+    conn.execute_batch("COMMIT")?;
+    points::pass("commit.after");
+    Ok(())
 }
 
 /// Ends what is open, if SQLite has not done so itself.
