@@ -219,7 +219,7 @@ impl Player {
             return self.calls[&tx.txid].again(tx);
         }
         let other = account([0, 1, 2, 4, 50][dice.roll(5)]);
-        let call = self.calls[&tx.txid].changed(dice.roll(6), dice.roll(4), &other);
+        let call = self.calls[&tx.txid].changed(dice.roll(7), dice.roll(4), &other);
         call.again(tx)
     }
 

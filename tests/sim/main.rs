@@ -7,7 +7,14 @@
     clippy::expect_used,
     reason = "a test stops at the first surprise"
 )]
-#![allow(dead_code, reason = "the parts are joined one by one")]
+#![allow(dead_code, unused_imports, reason = "the parts are joined one by one")]
+
+#[path = "../world/dice.rs"]
+mod dice;
+#[path = "../world/scripted/mod.rs"]
+mod scripted;
+#[path = "../world/tables.rs"]
+mod tables;
 
 mod checks;
 mod clients;

@@ -1,54 +1,432 @@
-//! The world of a seed: chains, their nodes, and what these told.
+//! The world of a seed: chains, their miners, payers and nodes, and what these nodes told. It knows nothing
+//! of the daemon but which rules there may be; start at [`World::act`].
 
-use crate::script::{Act, Kind, Terms};
+mod btc;
+mod effects;
+mod evm;
+mod nodes;
+pub mod rules;
+
+pub use effects::note_effects;
+
+use crate::dice::Dice;
+use crate::marks;
+use crate::script::{Act, Kind, On, Out, Pick, Terms};
+use crate::scripted::{Block, Call, ListTold, Scripted, TipTold, Tree, Tx};
 use creditd::clock::Clock;
-use creditd::rules::BlockHash;
-
-/// What nodes answered about their mempool.
-#[derive(Clone, Debug)]
-pub struct ListTold {
-    pub at_ms: i64,
-    pub txids: Vec<[u8; 32]>,
-    pub is_complete: bool,
-}
-
-/// What nodes answered about their tip.
-#[derive(Clone, Debug)]
-pub struct TipTold {
-    pub at_ms: i64,
-    pub tip: BlockHash,
-    pub safe: Option<u64>,
-    pub finalized: Option<u64>,
-}
+use creditd::rules::{BlockHash, Txid};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What an act touched, for a line of the report.
 pub type Touched = String;
 
-#[derive(Debug, Default)]
-pub struct World(());
+/// The branches that were left last.
+const LEFT_MAX: usize = 32;
+
+#[derive(Debug)]
+pub struct World {
+    chains: Vec<Chain>,
+    clock: Clock,
+}
+
+/// One chain with all that its people remember.
+#[derive(Debug)]
+pub struct Chain {
+    pub nodes: Scripted,
+    pub is_evm: bool,
+    /// Tips of branches that were left.
+    left: Vec<BlockHash>,
+    /// Every transaction that was ever made.
+    txs: Vec<Arc<Tx>>,
+    /// EVM: as their senders wrote them.
+    calls: BTreeMap<Txid, Call>,
+    nonces: BTreeMap<u32, u64>,
+    /// How many blocks each node lags.
+    lags: Vec<u64>,
+    /// A branch that leaves the tip deeper is for an operator.
+    window: u64,
+}
+
+/// Whatever must be decided to mine a block.
+struct Template {
+    parent: BlockHash,
+    wanted: Vec<Arc<Tx>>,
+    coinbase: Option<Vec<Out>>,
+    /// In tenths of the usual.
+    work: u8,
+}
 
 impl World {
-    pub fn new(_kind: Kind, _terms: &Terms) -> World {
-        World(())
+    pub fn new(kind: Kind, terms: &Terms) -> World {
+        let chain = |is_evm: bool| Chain::new(is_evm, terms);
+        let chains = match kind {
+            Kind::Btc | Kind::WireBtc => vec![chain(false)],
+            Kind::Evm | Kind::WireEvm => vec![chain(true)],
+            Kind::Both => vec![chain(false), chain(true)],
+        };
+        World {
+            chains,
+            clock: Clock::real(),
+        }
     }
 
     /// Each life of the daemon has a clock of its own; nodes show its time.
-    pub fn set_clock(&mut self, _clock: Clock) {}
+    pub fn set_clock(&mut self, clock: Clock) {
+        self.clock = clock;
+    }
+
+    pub fn chains(&self) -> &[Chain] {
+        &self.chains
+    }
+
+    /// That one of the chains that there are.
+    pub fn chain(&self, number: u8) -> &Chain {
+        &self.chains[usize::from(number) % self.chains.len()]
+    }
+
+    /// What the daemon is given as the nodes of a chain.
+    pub fn source(&self, number: u8) -> Scripted {
+        self.chain(number).nodes.under(self.clock)
+    }
 
     /// Does an act of miners, payers and nodes; `dice` is its number for what it leaves open. `None`: it
     /// meets nothing.
-    pub fn act(&mut self, _act: &Act, _dice: u64) -> Option<Touched> {
-        None
+    pub fn act(&mut self, act: &Act, dice: u64) -> Option<Touched> {
+        self.note_marks();
+        let (Act::Mine { chain, .. }
+        | Act::Reorg { chain, .. }
+        | Act::Send { chain, .. }
+        | Act::Replace { chain, .. }
+        | Act::Evict { chain, .. }
+        | Act::Node { chain, .. }) = act
+        else {
+            return None;
+        };
+        let number = usize::from(*chain) % self.chains.len();
+        self.chains[number].act(act, &mut Dice::new(dice))
     }
 
-    /// Faults end, the nodes agree on the best tip, and one more block is mined.
-    pub fn heal(&mut self) {}
-
-    pub fn lists_told(&self, _chain: u8) -> &[ListTold] {
-        &[]
+    /// Faults end, the nodes agree on the best tip, and one more block than anybody ever had is mined.
+    pub fn heal(&mut self) {
+        self.note_marks();
+        self.chains.iter_mut().for_each(Chain::heal);
     }
 
-    pub fn tips_told(&self, _chain: u8) -> &[TipTold] {
-        &[]
+    /// Blocks for what waits for them: on every chain as many, which hold nothing.
+    pub fn mine_empty(&mut self, count: usize) {
+        for chain in &mut self.chains {
+            let mut world = chain.nodes.world();
+            let tip = world.tip();
+            let tip = world.tree.extend(tip, count);
+            world.all_go_to(tip);
+        }
+    }
+
+    /// The best chain of the node that answers, from the first block.
+    pub fn best(&self, chain: u8) -> Vec<Arc<Block>> {
+        let world = self.chain(chain).nodes.world();
+        world.tree.branch(&world.tip())
+    }
+
+    /// The lists told, without the first `from`.
+    pub fn lists_told(&self, chain: u8, from: usize) -> Vec<ListTold> {
+        let world = self.chain(chain).nodes.world();
+        let told = world.told.as_ref().and_then(|told| told.lists.get(from..));
+        told.unwrap_or_default().to_vec()
+    }
+
+    /// The tips told, without the first `from`.
+    pub fn tips_told(&self, chain: u8, from: usize) -> Vec<TipTold> {
+        let world = self.chain(chain).nodes.world();
+        let told = world.told.as_ref().and_then(|told| told.tips.get(from..));
+        told.unwrap_or_default().to_vec()
+    }
+
+    /// Did any node say that it has left this block?
+    pub fn was_told_left(&self, chain: u8, hash: &BlockHash) -> bool {
+        let world = self.chain(chain).nodes.world();
+        let told = world.told.as_ref();
+        told.is_some_and(|told| told.left.iter().any(|left| left.hash == *hash))
+    }
+
+    /// Hits the marks of what nodes told since the last time.
+    pub fn note_marks(&mut self) {
+        for chain in &self.chains {
+            if let Some(told) = &mut chain.nodes.world().told {
+                told.marks.drain(..).for_each(marks::hit);
+            }
+        }
+    }
+}
+
+impl Chain {
+    fn new(is_evm: bool, terms: &Terms) -> Chain {
+        let tree = match is_evm {
+            true => Tree::evm("evm genesis"),
+            false => Tree::new("genesis"),
+        };
+        let count = usize::from(terms.nodes).clamp(1, 4);
+        let nodes = Scripted::on(tree, count, Clock::real());
+        {
+            let mut world = nodes.world();
+            world.told = Some(Default::default());
+            world.quorum = (terms.quorum > 0).then(|| usize::from(terms.quorum).min(count));
+            if is_evm {
+                world
+                    .nodes
+                    .iter_mut()
+                    .for_each(|node| node.finality = nodes::HONEST);
+            }
+        }
+        Chain {
+            nodes,
+            is_evm,
+            left: vec![],
+            txs: vec![],
+            calls: BTreeMap::new(),
+            nonces: BTreeMap::new(),
+            lags: vec![0; count],
+            window: u64::from(terms.window),
+        }
+    }
+
+    fn act(&mut self, act: &Act, dice: &mut Dice) -> Option<Touched> {
+        match act {
+            Act::Mine {
+                txs,
+                coinbase,
+                on,
+                work,
+                ..
+            } => self.mine((txs, coinbase.as_ref()), *on, *work, dice),
+            Act::Reorg {
+                depth, longer, fate, ..
+            } => self.reorg(*depth, *longer, &mut Dice::new(u64::from(*fate)), dice),
+            Act::Send { tx, .. } => self.send(tx, dice),
+            Act::Replace { of, tx, .. } => self.replace(*of, tx, dice),
+            Act::Evict { of, .. } => self.evict(*of),
+            Act::Node { node, what, .. } => self.node_act(usize::from(*node), *what, dice),
+            Act::Receiver { .. }
+            | Act::Client(_)
+            | Act::Webhook(_)
+            | Act::Operator(_)
+            | Act::Clock { .. }
+            | Act::Crash(_)
+            | Act::Disk(_)
+            | Act::Replay { .. }
+            | Act::Rest => None,
+        }
+    }
+
+    fn tip(&self) -> BlockHash {
+        self.nodes.world().tip()
+    }
+
+    fn height(&self, hash: &BlockHash) -> u64 {
+        self.nodes.world().tree.block(hash).height()
+    }
+
+    /// That one of the branches that were left, if it leaves ours not too deep.
+    fn left(&self, number: u32) -> Option<BlockHash> {
+        let world = self.nodes.world();
+        let (tip, tree) = (world.tip(), &world.tree);
+        let height = tree.block(&tip).height();
+        let near = self.left.iter().filter(|left| {
+            let fork = tree.fork(left, &tip);
+            fork.hash() != **left && fork.height() + self.depth_max() >= height
+        });
+        let near: Vec<BlockHash> = near.copied().collect();
+        (!near.is_empty()).then(|| near[number as usize % near.len()])
+    }
+
+    /// No reorg goes deeper, but on purpose.
+    fn depth_max(&self) -> u64 {
+        let most = if self.is_evm { 10 } else { 14 };
+        most.min(self.window.saturating_sub(2)).max(1)
+    }
+
+    /// What of `wanted` can be mined on a block, in this order.
+    fn minable(&self, parent: &BlockHash, wanted: Vec<Arc<Tx>>) -> Vec<Arc<Tx>> {
+        let mut coins = self.nodes.world().tree.coins(parent);
+        let fits = |tx: &Arc<Tx>| {
+            let fits = coins.allows(tx);
+            if fits {
+                coins.apply(tx);
+            }
+            fits
+        };
+        wanted.into_iter().filter(fits).collect()
+    }
+
+    fn mine(
+        &mut self,
+        (picks, coinbase): (&[Pick], Option<&Vec<Out>>),
+        on: On,
+        work: u8,
+        dice: &mut Dice,
+    ) -> Option<Touched> {
+        let tip = self.tip();
+        let parent = match on {
+            On::Tip => tip,
+            On::Left(number) => self.left(number)?,
+            On::Below(below) => {
+                let below = u64::from(below).min(self.depth_max());
+                let height = self.height(&tip).saturating_sub(below);
+                self.nodes.world().tree.ancestor(&tip, height)?
+            }
+        };
+        let mempool = self.nodes.world().node().mempool.clone();
+        let mut pending: Vec<usize> = vec![];
+        let mut new = vec![];
+        for pick in picks {
+            match pick {
+                Pick::Pending(_) if mempool.is_empty() => {}
+                Pick::Pending(number) => pending.push(*number as usize % mempool.len()),
+                Pick::New(spec) => new.push(self.make(spec)),
+            }
+        }
+        // Parents come before children.
+        pending.sort_unstable();
+        pending.dedup();
+        let mut wanted: Vec<Arc<Tx>> = vec![];
+        for at in pending {
+            wanted.push(self.run_again(&mempool[at], dice));
+        }
+        wanted.extend(new);
+        let block = self.block(Template {
+            parent,
+            wanted,
+            coinbase: coinbase.cloned(),
+            work,
+        });
+        self.arrive(block, dice);
+        let held = self.nodes.world().tree.block(&block);
+        Some(format!("block {} with {}", held.height(), held.txs.len()))
+    }
+
+    /// Nodes hear of a block, and go there if that is better: the one that answers at once, others mostly.
+    fn arrive(&mut self, block: BlockHash, dice: &mut Dice) {
+        let tip = self.tip();
+        let mut world = self.nodes.world();
+        if !world.tree.is_on(&tip, &block) {
+            remember(&mut self.left, tip);
+            remember(&mut self.left, block);
+        }
+        for node in 0..world.nodes.len() {
+            if node != world.current && dice.once_in(6) {
+                continue;
+            }
+            let (tree, at) = (&world.tree, world.nodes[node].tip);
+            let height = tree.block(&block).height().saturating_sub(self.lags[node]);
+            let to = tree.ancestor(&block, height).unwrap_or(block);
+            let work = |hash: &BlockHash| tree.block(hash).held.chainwork;
+            if work(&to) > work(&at) {
+                world.go_to(node, to);
+            } else if !self.is_evm {
+                let fork = tree.fork(&at, &to).height();
+                let new = tree.branch_from(&to, fork + 1);
+                world.nodes[node]
+                    .known
+                    .extend(new.iter().map(|block| block.hash()));
+            }
+        }
+    }
+
+    /// The node that answers is taken to a tip, whatever its work; others mostly too, if it is better.
+    fn take(&mut self, tip: BlockHash, dice: &mut Dice) {
+        let was = self.tip();
+        remember(&mut self.left, was);
+        {
+            let mut world = self.nodes.world();
+            let current = world.current;
+            world.go_to(current, tip);
+        }
+        self.arrive(tip, dice);
+    }
+
+    /// The last blocks are lost to another branch, which may hold what they held, rivals of it, or neither.
+    fn reorg(&mut self, depth: u8, longer: i8, fate: &mut Dice, dice: &mut Dice) -> Option<Touched> {
+        let tip = self.tip();
+        let height = self.height(&tip);
+        let depth = u64::from(depth).min(self.depth_max()).min(height);
+        if depth == 0 {
+            return None;
+        }
+        let (mut at, lost) = {
+            let world = self.nodes.world();
+            let fork = world.tree.ancestor(&tip, height - depth)?;
+            (fork, world.tree.branch_from(&tip, height - depth + 1))
+        };
+        let mut waiting: Vec<Arc<Tx>> = lost.iter().flat_map(|block| block.txs.clone()).collect();
+        waiting.retain(|tx| !tx.is_coinbase);
+        let blocks = (depth as i64 + i64::from(longer)).max(1);
+        let work = |chain: &Chain, hash: &BlockHash| chain.nodes.world().tree.block(hash).held.chainwork;
+        let ours = work(self, &tip);
+        let mut mined = 0;
+        while mined < blocks || (longer > 0 && work(self, &at) <= ours && mined < blocks + 40) {
+            let mut wanted = vec![];
+            for tx in &waiting {
+                match fate.roll(5) {
+                    0 => wanted.push(self.rival(tx, fate)),
+                    1 => {}
+                    _ => wanted.push(self.run_again(tx, fate)),
+                }
+            }
+            wanted.retain(|_| fate.once_in(2));
+            at = self.block(Template {
+                parent: at,
+                wanted,
+                coinbase: None,
+                work: 10,
+            });
+            mined += 1;
+        }
+        let is_midway = dice.once_in(8) && depth < height;
+        match is_midway {
+            // It goes there while it lists its mempool.
+            true => self.nodes.world().node().faults.moves_to = Some(at),
+            false => self.take(at, dice),
+        }
+        remember(&mut self.left, at);
+        Some(format!("{depth} blocks lost to {mined}"))
+    }
+
+    fn heal(&mut self) {
+        let mut world = self.nodes.world();
+        world.current = 0;
+        world.alternates = false;
+        world.hook = None;
+        world.latency_ms = 0;
+        self.lags.fill(0);
+        for node in &mut world.nodes {
+            node.faults = Default::default();
+            node.headers_only.clear();
+            if self.is_evm {
+                node.finality = nodes::HONEST;
+            }
+        }
+        let best = world.nodes.iter().map(|node| world.tree.block(&node.tip));
+        let best = best.max_by_key(|block| block.held.chainwork);
+        let mut best = best.map(|block| block.hash()).unwrap();
+        let most = world
+            .tree
+            .blocks()
+            .map(|block| block.held.chainwork)
+            .max()
+            .unwrap();
+        // As much work as any branch that there ever was, and some more: nobody doubts the tip.
+        while world.tree.block(&best).held.chainwork <= most {
+            best = world.tree.extend(best, 1);
+        }
+        world.all_go_to(best);
+    }
+}
+
+fn remember(left: &mut Vec<BlockHash>, tip: BlockHash) {
+    left.retain(|kept| *kept != tip);
+    left.push(tip);
+    if left.len() > LEFT_MAX {
+        left.remove(0);
     }
 }

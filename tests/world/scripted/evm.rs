@@ -143,6 +143,13 @@ impl Call {
             2 => drop(call.legs.remove(at)),
             3 => call.legs[at].leg.as_mut().unwrap().from = other.clone(),
             4 => call.legs[at].script = other.clone(),
+            5 => {
+                // The same movements in another order.
+                let with = runs[(what + 1) % runs.len()];
+                let places = [at, with].map(|leg| call.legs[leg].leg.as_ref().unwrap().place);
+                call.legs[at].leg.as_mut().unwrap().place = places[1];
+                call.legs[with].leg.as_mut().unwrap().place = places[0];
+            }
             _ => call.is_failed = true,
         }
         match call.is_failed {

@@ -5,6 +5,7 @@ use super::tree::{Tree, Tx};
 use creditd::rules::{BlockHash, Txid};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How a node misbehaves. Counted in its answers; what is counted happens once.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +30,16 @@ pub struct Faults {
     pub other_genesis: Option<BlockHash>,
     /// All short hashes collide.
     pub is_noisy: bool,
+    /// For so long it does not answer.
+    pub hangs: Duration,
+    /// Its lists are cut short: of hashes, and of what it shows of its mempool.
+    pub truncates: bool,
+    /// It was taken to a branch of its own.
+    pub is_elsewhere: bool,
 }
+
+/// Its tip, how many blocks it has, and the headers that it has beside.
+type Seen = (BlockHash, usize, BTreeSet<BlockHash>);
 
 /// A node.
 #[derive(Clone, Debug)]
@@ -47,6 +57,8 @@ pub struct Node {
     pub hashes_told: usize,
     /// The finality tags that it tells.
     pub finality: Finality,
+    /// The answer of `better_fork`, and what it was worked out from.
+    better: Option<(Seen, Option<u64>)>,
 }
 
 impl Node {
@@ -60,25 +72,26 @@ impl Node {
             calls: 0,
             hashes_told: 0,
             finality: Finality::default(),
+            better: None,
         }
     }
 
     /// Takes the node to a tip, whatever its work: what lost its block goes back to the mempool where it
     /// still can.
     pub fn go_to(&mut self, tree: &Tree, tip: BlockHash) {
-        let fork = tree.fork(&self.tip, &tip);
-        let lost = tree
-            .branch(&self.tip)
-            .into_iter()
-            .filter(|b| b.height() > fork.height());
-        let mut waiting: Vec<Arc<Tx>> = lost.flat_map(|block| block.txs.clone()).collect();
+        let fork = tree.fork(&self.tip, &tip).height();
+        let lost = tree.branch_from(&self.tip, fork + 1);
+        let mut waiting: Vec<Arc<Tx>> = lost.iter().flat_map(|block| block.txs.clone()).collect();
         waiting.retain(|tx| !tx.is_coinbase);
         waiting.append(&mut self.mempool);
         if tree.is_evm {
-            self.known.clear();
+            for block in &lost {
+                self.known.remove(&block.hash());
+            }
         }
-        self.known
-            .extend(tree.branch(&tip).iter().map(|block| block.hash()));
+        // It has all that its tip stands on.
+        let new = tree.branch_from(&tip, fork + 1);
+        self.known.extend(new.iter().map(|block| block.hash()));
         self.headers_only.retain(|hash| !self.known.contains(hash));
         self.tip = tip;
         let mut coins = tree.coins(&tip);
@@ -100,14 +113,21 @@ impl Node {
 
     /// The height of the lowest fork with a branch of more work than the tip's that is known by its headers,
     /// or left.
-    pub fn better_fork(&self, tree: &Tree) -> Option<u64> {
+    pub fn better_fork(&mut self, tree: &Tree) -> Option<u64> {
+        // What it knows only grows while its tip stays.
+        let at = (self.tip, self.known.len(), self.headers_only.clone());
+        if let Some((_, fork)) = self.better.as_ref().filter(|(of, _)| *of == at) {
+            return *fork;
+        }
         let work = |hash: &BlockHash| tree.block(hash).held.chainwork;
         let ours = work(&self.tip);
         let better = self.known.iter().chain(&self.headers_only);
-        better
+        let fork = better
             .filter(|hash| work(hash) > ours)
             .map(|hash| tree.fork(hash, &self.tip).height())
-            .min()
+            .min();
+        self.better = Some((at, fork));
+        fork
     }
 
     /// Does it know the header?

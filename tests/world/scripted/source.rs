@@ -3,7 +3,9 @@
 
 use super::filter;
 use super::node::Node;
+use super::told::{LeftTold, Told};
 use super::tree::{Block, Tree};
+use crate::dice::Dice;
 use creditd::address::Network;
 use creditd::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use creditd::chain::rpc::Auth;
@@ -28,6 +30,12 @@ pub struct World {
     /// False: nobody lists a mempool.
     pub lists_mempool: bool,
     pub hook: Option<Hook>,
+    /// What was answered, where anybody wants to know.
+    pub told: Option<Told>,
+    /// An answer takes as long as this at most.
+    pub latency_ms: u64,
+    /// Draws how long it takes.
+    pub dice: Dice,
 }
 
 /// Something that happens while the follower waits for one answer: another process writes, a miner finds a
@@ -70,6 +78,9 @@ impl Scripted {
             quorum: None,
             lists_mempool: true,
             hook: None,
+            told: None,
+            latency_ms: 0,
+            dice: Dice::new(0),
         };
         Scripted {
             world: Arc::new(Mutex::new(world)),
@@ -79,6 +90,14 @@ impl Scripted {
 
     pub fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same nodes under another clock.
+    pub fn under(&self, clock: Clock) -> Scripted {
+        Scripted {
+            world: self.world.clone(),
+            clock,
+        }
     }
 
     pub fn chain_id(&self) -> ChainId {
@@ -92,14 +111,51 @@ impl Scripted {
         work: impl FnOnce(&Tree, &mut Node) -> Result<T, SourceError>,
     ) -> Result<T, SourceError> {
         tokio::task::yield_now().await;
-        let mut world = self.world();
-        let answer = world.answer(doing, work);
-        let hook = world.due_hook(doing);
-        drop(world);
+        let Delays {
+            node,
+            hang,
+            before,
+            after,
+        } = self.world().delays();
+        self.pause(hang + before).await;
+        if hang == TIME_OUT {
+            return Err(unreachable(doing, "no answer in time"));
+        }
+        let (answer, hook) = {
+            let mut world = self.world();
+            (world.answer(node, doing, work), world.due_hook(doing))
+        };
         if let Some(hook) = hook {
             (hook.run)();
         }
+        self.pause(after).await;
         answer
+    }
+
+    async fn pause(&self, span: Duration) {
+        if !span.is_zero() {
+            self.clock.sleep(span).await;
+        }
+    }
+}
+
+/// Nobody waits longer for an answer.
+const TIME_OUT: Duration = Duration::from_secs(30);
+
+/// How long one answer takes.
+struct Delays {
+    /// Who is asked.
+    node: usize,
+    hang: Duration,
+    before: Duration,
+    after: Duration,
+}
+
+fn unreachable(doing: &str, why: &str) -> SourceError {
+    SourceError::Unreachable {
+        doing: doing.to_owned(),
+        why: why.to_owned(),
+        source: None,
     }
 }
 
@@ -111,24 +167,58 @@ fn chain_id(tree: &Tree) -> ChainId {
 }
 
 impl World {
-    fn answer<T>(
-        &mut self,
-        doing: &str,
-        work: impl FnOnce(&Tree, &mut Node) -> Result<T, SourceError>,
-    ) -> Result<T, SourceError> {
+    /// Chooses who is asked, and how long the answer takes.
+    fn delays(&mut self) -> Delays {
         if self.alternates {
             self.current = (self.current + 1) % self.nodes.len();
         }
-        let node = &mut self.nodes[self.current];
-        node.calls += 1;
-        if node.faults.is_down || node.faults.fails.contains(&node.calls) {
-            return Err(SourceError::Unreachable {
-                doing: doing.to_owned(),
-                why: "scripted to fail".to_owned(),
-                source: None,
-            });
+        let latency = match self.latency_ms {
+            0 => Duration::ZERO,
+            most => Duration::from_millis(self.dice.next() % (most + 1)),
+        };
+        let (before, after) = match latency.is_zero() || self.dice.once_in(2) {
+            true => (latency, Duration::ZERO),
+            false => (Duration::ZERO, latency),
+        };
+        let hangs = &mut self.nodes[self.current].faults.hangs;
+        let hang = TIME_OUT.min(*hangs);
+        *hangs -= hang;
+        if let Some(told) = self.told.as_mut().filter(|_| !hang.is_zero()) {
+            told.mark(if hang == TIME_OUT { "hung" } else { "hang_ended" });
         }
-        work(&self.tree, node)
+        Delays {
+            node: self.current,
+            hang,
+            before,
+            after,
+        }
+    }
+
+    fn answer<T>(
+        &mut self,
+        asked: usize,
+        doing: &str,
+        work: impl FnOnce(&Tree, &mut Node) -> Result<T, SourceError>,
+    ) -> Result<T, SourceError> {
+        let node = &mut self.nodes[asked];
+        node.calls += 1;
+        if let Some(told) = &mut self.told {
+            told.ask(asked, self.alternates);
+        }
+        let answer = match node.faults.is_down || node.faults.fails.contains(&node.calls) {
+            true => Err(unreachable(doing, "scripted to fail")),
+            false => work(&self.tree, node),
+        };
+        if let (Some(told), Err(error)) = (&mut self.told, &answer) {
+            match error {
+                SourceError::Unreachable { .. } => told.mark("unreachable"),
+                SourceError::WrongNetwork(_) => told.mark("wrong_network"),
+                SourceError::Pruned { .. } => told.mark("pruned_gap"),
+                SourceError::MissingData(_) => told.mark("missing_data"),
+                SourceError::UnknownBlock(_) | SourceError::BadBlock { .. } => {}
+            }
+        }
+        answer
     }
 
     fn due_hook(&mut self, doing: &str) -> Option<Hook> {
@@ -214,7 +304,17 @@ impl ChainSource for Scripted {
                 credit_ceiling: node.better_fork(tree),
             })
         };
-        self.answer("tip", tip).await
+        let tip = self.answer("tip", tip).await?;
+        let mut world = self.world();
+        let World {
+            tree, nodes, told, ..
+        } = &mut *world;
+        if let Some(told) = told {
+            // Whoever stands there: two nodes at one tip say the same.
+            let node = nodes.iter().position(|node| node.tip == tip.hash).unwrap_or(0);
+            told.tip(self.clock.now_ms(), node, &tip, tree, &nodes[node]);
+        }
+        Ok(tip)
     }
 
     async fn header(&self, hash: BlockHash) -> Result<Option<HeaderInfo>, SourceError> {
@@ -224,14 +324,26 @@ impl ChainSource for Scripted {
                 is_active: tree.is_on(&hash, &node.tip),
             }))
         };
-        self.answer("header", header).await
+        let header = self.answer("header", header).await?;
+        if let (Some(told), Some(info)) = (&mut self.world().told, &header)
+            && !info.is_active
+        {
+            told.left.push(LeftTold {
+                at_ms: self.clock.now_ms(),
+                hash,
+            });
+        }
+        Ok(header)
     }
 
     async fn hashes(&self, height: u64, count: usize) -> Result<Vec<BlockHash>, SourceError> {
         let hashes = |tree: &Tree, node: &mut Node| {
-            let branch = tree.branch(&node.tip);
-            let from = branch.iter().filter(|block| block.height() >= height);
-            let told: Vec<BlockHash> = from.take(count).map(|block| block.hash()).collect();
+            let branch = tree.branch_from(&node.tip, height);
+            let count = match node.faults.truncates {
+                true => count.min(branch.len()).div_ceil(2),
+                false => count,
+            };
+            let told: Vec<BlockHash> = branch.iter().take(count).map(|block| block.hash()).collect();
             node.hashes_told += told.len();
             Ok(told)
         };
@@ -246,7 +358,11 @@ impl ChainSource for Scripted {
                 is_noisy: node.faults.is_noisy,
             })
         };
-        self.answer("block", block).await
+        let raw = self.answer("block", block).await?;
+        if let Some(told) = &mut self.world().told {
+            told.block(&raw.block);
+        }
+        Ok(raw)
     }
 
     async fn scan(&self, _hash: BlockHash, raw: &Raw, index: &Index) -> Result<ScannedBlock, SourceError> {
@@ -277,11 +393,14 @@ impl ChainSource for Scripted {
 
     async fn is_agreed(&self, ours: &HeldHeader) -> bool {
         tokio::task::yield_now().await;
-        let world = self.world();
+        let mut world = self.world();
         let has = |node: &&Node| !node.faults.is_down && world.tree.is_on(&ours.header.hash, &node.tip);
-        world
-            .quorum
-            .is_none_or(|quorum| world.nodes.iter().filter(has).count() >= quorum)
+        let agree = world.nodes.iter().filter(has).count();
+        let is_agreed = world.quorum.is_none_or(|quorum| agree >= quorum);
+        if let Some(told) = world.told.as_mut().filter(|_| !is_agreed) {
+            told.mark("quorum_refused");
+        }
+        is_agreed
     }
 
     fn lists_mempool(&self) -> bool {
@@ -300,15 +419,18 @@ impl ChainSource for Scripted {
             let Node {
                 tip, mempool, faults, ..
             } = node;
-            Ok(Some(filter::list(
-                *tip,
-                mempool,
-                &faults.unfetchable,
-                index,
-                faults.is_noisy,
-            )))
+            let mut list = filter::list(*tip, mempool, &faults.unfetchable, index, faults.is_noisy);
+            if faults.truncates && mempool.len() > 1 {
+                list.txs.truncate(list.txs.len() / 2);
+                list.is_complete = false;
+            }
+            Ok(Some(list))
         };
-        self.answer("mempool", mempool).await
+        let list = self.answer("mempool", mempool).await?;
+        if let (Some(told), Some(list)) = (&mut self.world().told, &list) {
+            told.list(self.clock.now_ms(), list);
+        }
+        Ok(list)
     }
 
     async fn wait(&self, _tip: BlockHash, span: Duration) {

@@ -1,10 +1,12 @@
 //! Blocks and transactions. Whoever mines is held to the rules of coins: inputs exist on the branch, and
 //! nothing is spent twice on one branch.
 
+use super::coins::{Coins, Sets};
 use super::evm::Leg;
+use super::near::Near;
 use creditd::rules::{BlockHash, Header, HeldHeader, Outpoint, Script, Txid, Work};
 use sha2::{Digest, Sha256};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One output.
@@ -87,15 +89,13 @@ pub struct Tree {
     pub bits: u32,
     /// Each block is one unit of work, there are no coinbases, and what is left is forgotten.
     pub is_evm: bool,
+    /// The hashes from the first block to a tip, and the coins there: of the tips asked for last.
+    paths: Near<Vec<BlockHash>>,
+    coins: Near<Sets>,
 }
 
 /// The first bytes of transactions that no block of ours holds: coin from elsewhere, as much as anyone wants.
-const FOREIGN: [u8; 4] = [0xee; 4];
-
-/// Coin from elsewhere, and the nonces of senders, are there once each.
-fn is_endless(input: &Outpoint) -> bool {
-    input.txid.0.starts_with(&FOREIGN) || input.txid.0.starts_with(&[0; 12])
-}
+pub(super) const FOREIGN: [u8; 4] = [0xee; 4];
 
 pub fn work(units: u64) -> Work {
     let mut bytes = [0; 32];
@@ -131,6 +131,8 @@ impl Tree {
             counter: 0,
             bits,
             is_evm: false,
+            paths: Near::default(),
+            coins: Near::default(),
         }
     }
 
@@ -245,6 +247,7 @@ impl Tree {
     pub fn rewrite(&mut self, hash: &BlockHash, txs: Vec<Arc<Tx>>) {
         let held = self.block(hash).held;
         self.blocks.insert(*hash, Arc::new(Block { held, txs }));
+        self.coins = Near::default();
     }
 
     /// Mines `count` empty blocks and returns the last.
@@ -255,14 +258,44 @@ impl Tree {
         tip
     }
 
+    /// The hashes from the first block to `tip`.
+    pub fn path(&self, tip: &BlockHash) -> Arc<Vec<BlockHash>> {
+        let mut above = vec![];
+        let mut at = *tip;
+        let below = loop {
+            if let Some(path) = self.paths.get(&at) {
+                break path;
+            }
+            above.push(at);
+            match self.blocks.get(&self.blocks[&at].held.header.parent) {
+                Some(below) => at = below.hash(),
+                None => break Arc::default(),
+            }
+        };
+        if above.is_empty() {
+            return below;
+        }
+        let mut path = Vec::with_capacity(below.len() + above.len());
+        path.extend(below.iter().chain(above.iter().rev()));
+        self.paths.keep(*tip, Arc::new(path))
+    }
+
+    /// The place of a height in a [`path`](Tree::path).
+    fn place(&self, height: u64) -> Option<usize> {
+        let above = height.checked_sub(self.blocks[&self.genesis].height())?;
+        usize::try_from(above).ok()
+    }
+
     /// The blocks from genesis to `tip`.
     pub fn branch(&self, tip: &BlockHash) -> Vec<Arc<Block>> {
-        let mut branch = vec![self.block(tip)];
-        while let Some(below) = branch.last().and_then(|b| self.blocks.get(&b.held.header.parent)) {
-            branch.push(below.clone());
-        }
-        branch.reverse();
-        branch
+        self.path(tip).iter().map(|hash| self.block(hash)).collect()
+    }
+
+    /// The blocks of `tip`'s branch from a height on.
+    pub fn branch_from(&self, tip: &BlockHash, height: u64) -> Vec<Arc<Block>> {
+        let path = self.path(tip);
+        let place = self.place(height).unwrap_or(0).min(path.len());
+        path[place..].iter().map(|hash| self.block(hash)).collect()
     }
 
     pub fn is_on(&self, hash: &BlockHash, tip: &BlockHash) -> bool {
@@ -274,32 +307,31 @@ impl Tree {
 
     /// The block of `tip`'s branch at a height.
     pub fn ancestor(&self, tip: &BlockHash, height: u64) -> Option<BlockHash> {
-        let mut at = self.blocks.get(tip)?;
-        while at.height() > height {
-            at = self.blocks.get(&at.held.header.parent)?;
-        }
-        (at.height() == height).then(|| at.hash())
+        self.blocks.get(tip)?;
+        self.path(tip).get(self.place(height)?).copied()
     }
 
     /// The highest block that two branches share.
     pub fn fork(&self, one: &BlockHash, other: &BlockHash) -> Arc<Block> {
-        let mut height = self.blocks[one].height().min(self.blocks[other].height());
-        loop {
-            let (a, b) = (self.ancestor(one, height), self.ancestor(other, height));
-            if a == b {
-                return self.block(&a.unwrap());
-            }
-            height -= 1;
+        let (one, other) = (self.path(one), self.path(other));
+        let mut at = one.len().min(other.len()) - 1;
+        while one[at] != other[at] {
+            at -= 1;
         }
+        self.block(&one[at])
     }
 
     /// What can be spent on top of `tip`, and every txid on its branch.
     pub fn coins(&self, tip: &BlockHash) -> Coins {
-        let mut coins = Coins::default();
-        for block in self.branch(tip) {
-            block.txs.iter().for_each(|tx| coins.apply(tx));
+        let path = self.path(tip);
+        let kept = |at: &usize| self.coins.get(&path[*at]).map(|sets| (at + 1, sets));
+        let kept = (0..path.len()).rev().find_map(|at| kept(&at));
+        let (next, below) = kept.unwrap_or_default();
+        let mut coins = Coins::on(below);
+        for hash in &path[next..] {
+            self.blocks[hash].txs.iter().for_each(|tx| coins.apply(tx));
         }
-        coins
+        Coins::on(self.coins.keep(*tip, coins.into_sets()))
     }
 
     fn check(&self, parent: &BlockHash, txs: &[Arc<Tx>]) {
@@ -308,33 +340,5 @@ impl Tree {
             assert!(coins.allows(tx), "{} cannot be mined here", tx.txid);
             coins.apply(tx);
         }
-    }
-}
-
-/// The coins of one branch.
-#[derive(Clone, Debug, Default)]
-pub struct Coins {
-    pub unspent: BTreeSet<Outpoint>,
-    pub spent: BTreeSet<Outpoint>,
-    pub txids: BTreeSet<Txid>,
-}
-
-impl Coins {
-    pub fn apply(&mut self, tx: &Tx) {
-        for input in &tx.inputs {
-            self.unspent.remove(input);
-            self.spent.insert(*input);
-        }
-        self.txids.insert(tx.txid);
-        self.unspent
-            .extend((0..tx.outputs.len() as u64).map(|vout| tx.outpoint(vout)));
-    }
-
-    /// May this transaction come next?
-    pub fn allows(&self, tx: &Tx) -> bool {
-        let is_there = |input: &Outpoint| {
-            self.unspent.contains(input) || (is_endless(input) && !self.spent.contains(input))
-        };
-        !self.txids.contains(&tx.txid) && tx.inputs.iter().all(is_there)
     }
 }
