@@ -9,6 +9,7 @@ mod work;
 
 pub use chains::{follower_settings, new_chain, new_chains, terms};
 pub use work::drill_jobs;
+pub use work::jobs;
 
 use crate::api::{self, Api};
 use crate::chain::ChainSource;

@@ -5,7 +5,7 @@ use super::chains::new_chains;
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::clock::{Clock, millis};
 use crate::config::{BackupConfig, BitcoinChain, Config};
-use crate::egress::HttpDial;
+use crate::egress::{Dial, HttpDial};
 use crate::inbox;
 use crate::jobs::{self, Job, Jobs};
 use crate::pools::Pools;
@@ -26,11 +26,7 @@ const RETENTION_MAX: Duration = Duration::from_secs(60);
 const RETENTION_BATCH: u32 = 1_000;
 
 /// All that the config asks for.
-pub(super) fn jobs(
-    config: &Config,
-    pools: Option<Pools<HttpDial>>,
-    (store, clock): (&Store, Clock),
-) -> Vec<Job> {
+pub fn jobs<D: Dial>(config: &Config, pools: Option<Pools<D>>, (store, clock): (&Store, Clock)) -> Vec<Job> {
     let backup = config.backup.as_ref();
     let mut jobs = inbox::work::jobs(config, store, clock);
     jobs.extend(pools.map(|pools| Arc::new(pools).job(store)));

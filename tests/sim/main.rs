@@ -29,6 +29,7 @@ mod operators;
 mod receivers;
 mod run;
 mod script;
+mod setting;
 mod world;
 
 use std::process::ExitCode;
