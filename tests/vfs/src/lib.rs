@@ -1,2 +1,160 @@
 //! A disk that fails, fills up and loses power on demand: a file system of SQLite's (a VFS) that writes
 //! through to real files, keeps what it takes to undo all that was not synced, and does what a plan says.
+//! One thread is one world: [`begin`] names the folder that is watched on it, and everything else passes
+//! straight to the operating system. Start at `state`.
+
+mod file;
+mod names;
+mod power;
+mod state;
+mod watch;
+
+pub use power::{Lost, lose_power};
+pub use state::{RowChange, RowOp};
+
+use std::ffi::c_int;
+use std::path::Path;
+
+/// What is asked of the disk, or of SQLite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// A file is opened.
+    Open,
+    /// Bytes are read.
+    Read,
+    /// Bytes are written.
+    Write,
+    /// What was written is to survive a power loss.
+    Sync,
+    /// A file is cut.
+    Truncate,
+    /// A file is removed.
+    Delete,
+    /// A part of the log's index is asked for.
+    ShmMap,
+    /// A lock on the log's index is taken.
+    ShmLock,
+    /// A statement begins, those of triggers included.
+    Statement,
+    /// A transaction that wrote is about to commit.
+    Commit,
+}
+
+/// How many kinds of [`Op`] there are.
+pub const OPS: usize = 10;
+
+/// What becomes of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hit {
+    /// The process dies just before it.
+    Kill,
+    /// It fails with this (extended) code of SQLite's, without an effect.
+    Error(c_int),
+    /// There is no room for it.
+    Full,
+    /// Somebody else is in the way.
+    Busy,
+    /// What is to be read comes in two parts, and of what is to be written half gets to the file before the
+    /// disk fails.
+    Short,
+    /// So many bytes of what is to be written get to the file, then the process dies.
+    TornThenKill {
+        /// How many.
+        bytes: u16,
+    },
+}
+
+/// Makes this the file system of every connection that the process opens from now on.
+pub fn install() {
+    names::register();
+}
+
+/// Watches the files in `folder` on this thread. Whatever is there counts as synced.
+pub fn begin(folder: &Path) {
+    state::begin(folder);
+}
+
+/// Watches nothing more on this thread. Handles that are still open change nothing any more.
+pub fn end() {
+    state::end();
+}
+
+/// The `nth` operation of this kind from now on meets this; 1 is the next.
+pub fn plan(op: Op, nth: u64, hit: Hit) {
+    state::with(|seed| {
+        let at = seed.counts[op as usize] + nth;
+        seed.plans.push((op, at, hit));
+    });
+}
+
+/// Forgets what was planned.
+pub fn clear_plans() {
+    state::with(|seed| seed.plans.clear());
+}
+
+/// While it is so, no file grows.
+pub fn set_full(is_full: bool) {
+    state::with(|seed| seed.is_full = is_full);
+}
+
+/// While it is so, somebody else is writing to the database: the writer's lock cannot be had.
+pub fn set_busy(is_busy: bool) {
+    state::with(|seed| seed.is_busy = is_busy);
+}
+
+/// How often each kind of operation was asked for since [`begin`], in their order above.
+pub fn counts() -> [u64; OPS] {
+    state::with(|seed| seed.counts)
+}
+
+/// How often somebody waited because another was in the way. Nobody really did.
+pub fn waits() -> u64 {
+    state::with(|seed| seed.waits)
+}
+
+/// How many bytes of writes are not synced.
+pub fn unsynced_bytes() -> u64 {
+    state::with(|seed| seed.unsynced_bytes())
+}
+
+/// The process is dead: all that is open stays as it is, and is refused every change until [`revive`].
+pub fn kill() {
+    state::with(|seed| seed.is_dead = true);
+}
+
+/// Whether it is.
+pub fn is_dead() -> bool {
+    state::with(|seed| seed.is_dead)
+}
+
+/// Who is told when a plan has killed the process, and at which operation.
+pub fn on_kill(told: Option<Box<dyn FnMut(Op)>>) {
+    state::on_kill(told);
+}
+
+/// How many handles are open.
+pub fn open_handles() -> usize {
+    state::with(|seed| seed.open)
+}
+
+/// A new process: files may be opened and written again.
+///
+/// # Panics
+/// If the handles of the dead one are still open.
+pub fn revive() {
+    state::with(|seed| {
+        assert!(seed.open == 0, "{} handles of the dead are open", seed.open);
+        seed.is_dead = false;
+    });
+}
+
+/// Everything that stands in the watched files now counts as synced: they were put there from outside.
+pub fn settle() {
+    state::with(|seed| seed.files.iter_mut().for_each(|file| file.steps.clear()));
+}
+
+/// The rows that transactions changed since the last call, those of committed ones only. Tables without row
+/// ids are not reported, and what a savepoint took back is reported all the same.
+pub fn rows() -> Vec<RowChange> {
+    state::with(|seed| std::mem::take(&mut seed.rows))
+}
