@@ -8,6 +8,7 @@ mod nodes;
 pub mod rules;
 
 pub use effects::note_effects;
+pub use nodes::HONEST;
 
 use crate::dice::Dice;
 use crate::marks;
@@ -15,7 +16,7 @@ use crate::script::{Act, Kind, On, Out, Pick, Terms};
 use crate::scripted::{Block, Call, ListTold, Scripted, TipTold, Tree, Tx};
 use creditd::clock::Clock;
 use creditd::rules::{BlockHash, Txid};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What an act touched, for a line of the report.
@@ -150,6 +151,17 @@ impl World {
         told.is_some_and(|told| told.left.iter().any(|left| left.hash == *hash))
     }
 
+    /// Somebody asks the nodes for their tips, and for nothing else.
+    pub fn look(&self) {
+        for chain in &self.chains {
+            let mut world = chain.nodes.world();
+            let tip = world.tip();
+            if let Some(told) = &mut world.told {
+                told.seen.push(tip);
+            }
+        }
+    }
+
     /// Hits the marks of what nodes told since the last time.
     pub fn note_marks(&mut self) {
         for chain in &self.chains {
@@ -219,6 +231,12 @@ impl Chain {
         }
     }
 
+    /// Those of the transactions that anybody made.
+    pub fn made(&self, ids: &BTreeSet<[u8; 32]>) -> Vec<Arc<Tx>> {
+        let made = self.txs.iter().filter(|tx| ids.contains(&tx.txid.0));
+        made.cloned().collect()
+    }
+
     fn tip(&self) -> BlockHash {
         self.nodes.world().tip()
     }
@@ -240,8 +258,17 @@ impl Chain {
         (!near.is_empty()).then(|| near[number as usize % near.len()])
     }
 
+    /// All its blocks, the tips that were told in order, and the best one.
+    pub fn finished(&self) -> (Tree, Vec<BlockHash>, BlockHash) {
+        let world = self.nodes.world();
+        let told = world.told.iter().flat_map(|told| &told.seen);
+        let mut told: Vec<BlockHash> = told.copied().collect();
+        told.dedup();
+        (world.tree.clone(), told, world.tip())
+    }
+
     /// No reorg goes deeper, but on purpose.
-    fn depth_max(&self) -> u64 {
+    pub fn depth_max(&self) -> u64 {
         let most = if self.is_evm { 10 } else { 14 };
         most.min(self.window.saturating_sub(2)).max(1)
     }

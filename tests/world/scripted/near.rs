@@ -12,6 +12,12 @@ const KEPT: usize = 16;
 #[derive(Debug)]
 pub struct Near<T>(RefCell<VecDeque<(BlockHash, Arc<T>)>>);
 
+impl<T> Clone for Near<T> {
+    fn clone(&self) -> Near<T> {
+        Near(self.0.clone())
+    }
+}
+
 impl<T> Default for Near<T> {
     fn default() -> Near<T> {
         Near(RefCell::default())

@@ -44,6 +44,8 @@ pub struct Told {
     pub tips: Vec<TipTold>,
     pub lists: Vec<ListTold>,
     pub left: Vec<LeftTold>,
+    /// The tips that anybody saw, in order.
+    pub seen: Vec<BlockHash>,
     /// What took effect since somebody looked last.
     pub marks: Vec<&'static str>,
     /// Tips that were told, and were not on the branch of the next one.
@@ -95,6 +97,7 @@ impl Told {
         if is_elsewhere(tip.tags.safe) || is_elsewhere(tip.tags.finalized) {
             self.mark("tag_of_another_branch");
         }
+        self.seen.push(tip.hash);
         self.tips.push(TipTold {
             at_ms,
             node: number,

@@ -80,7 +80,7 @@ pub enum Coinbase {
 }
 
 /// All blocks that anybody mined.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Tree {
     blocks: BTreeMap<BlockHash, Arc<Block>>,
     genesis: BlockHash,
