@@ -40,6 +40,11 @@ impl Amount {
         Amount(U256::from_be_bytes(bytes))
     }
 
+    /// As 32 big-endian bytes.
+    pub fn to_be_bytes(self) -> [u8; 32] {
+        self.0.to_be_bytes()
+    }
+
     /// Reads the canonical decimal text of base units, as the database keeps it: no sign, no leading zero.
     ///
     /// # Errors

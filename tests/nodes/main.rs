@@ -23,6 +23,7 @@ mod common;
 mod conformance;
 mod evm_daemon;
 mod evm_proxy;
+mod evm_reread;
 mod evm_rig;
 mod evm_source;
 mod evm_sweep;

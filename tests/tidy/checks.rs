@@ -103,11 +103,20 @@ const DECODERS: [&str; 8] = [
     "scan", "skim", "decode", "block", "wanted", "traced", "receipts", "transfer",
 ];
 
-/// Uses of the watcher's decoders in `source`, a `src/chain/CHAIN/reread.rs`: by path, or by a method that
-/// one of them has. `files` are all sources.
+/// Is it `src/chain/CHAIN/reread.rs`, or a file below?
+pub fn is_reread(name: &str) -> bool {
+    is_source(name)
+        && name
+            .split('/')
+            .any(|part| part == "reread" || part == "reread.rs")
+}
+
+/// Uses of the watcher's decoders in `source`, a file of `src/chain/CHAIN/reread`: by path, or by a method
+/// that one of them has. `files` are all sources.
 pub fn shared_decoders(name: &str, source: &str, files: &[(String, String)]) -> Vec<String> {
-    let Some(folder) = name.strip_suffix("reread.rs") else {
-        return Vec::new();
+    let folder = match name.split_once("reread") {
+        Some((folder, _)) if is_reread(name) => folder,
+        _ => return Vec::new(),
     };
     let mut faults = Vec::new();
     for path in paths::used_paths(source) {

@@ -344,6 +344,11 @@ fn planted_decoders_are_found() {
         ),
         ("src/chain/bitcoin/reread.rs", "fn f() { self.scanned() }", 1),
         ("src/chain/evm/tip.rs", "use super::block::quantity;", 0),
+        (
+            "src/chain/evm/reread/a.rs",
+            "use super::super::block::quantity;",
+            1,
+        ),
     ] {
         let found = checks::shared_decoders(file, source, &files);
         assert_eq!(found.len(), faults, "{file}: {source}: {found:?}");

@@ -6,11 +6,14 @@ mod balances;
 mod block;
 pub mod bloom;
 mod config;
+pub mod encode;
 pub mod endpoints;
 pub mod fields;
 mod headers;
 mod pending;
 mod receipts;
+mod reread;
+mod rlp;
 mod scan;
 mod tip;
 mod tokens;
@@ -18,11 +21,13 @@ pub mod trace;
 mod traced;
 mod traces;
 pub mod transfer;
+pub mod trie;
 mod tries;
 mod wanted;
 
 pub use block::RawBlock;
 pub use config::{EvmRules, Inner, NativeRule, TokenRule, TraceCall};
+pub use reread::{Again, CoinAgain, Offer};
 
 use crate::chain::rpc::{Answer, Limits, Question};
 use crate::chain::{ChainSource, HeaderInfo, Identity, NodeTip, SourceError};
