@@ -5,8 +5,8 @@ use std::ffi::{c_int, c_void};
 
 use rusqlite::ffi::{self, sqlite3_file, sqlite3_int64, sqlite3_io_methods};
 
-use crate::Op;
 use crate::state::{self, Verdict};
+use crate::{Hit, Op};
 
 /// What SQLite allocates for a file of ours begins with this.
 #[repr(C)]
@@ -165,6 +165,7 @@ unsafe extern "C" fn write(
         (!world.is_full || end <= size).then_some(size)
     });
     let Some(Some(size)) = room else {
+        state::tell(Op::Write, Hit::Full);
         return ffi::SQLITE_FULL;
     };
     let old = peek(file, start.min(size), end.min(size));
@@ -266,7 +267,13 @@ unsafe extern "C" fn shm_lock(file: *mut sqlite3_file, first: c_int, locks: c_in
             return code;
         }
         let is_writer = first == WRITE_LOCK && flags & ffi::SQLITE_SHM_EXCLUSIVE != 0;
-        if is_writer && in_world(file, |world, _| world.is_busy) == Some(true) {
+        let is_held = |world: &mut state::Seed, _| {
+            let is_held = world.busy_left > 0;
+            world.busy_left = world.busy_left.saturating_sub(1);
+            is_held
+        };
+        if is_writer && in_world(file, is_held) == Some(true) {
+            state::tell(Op::ShmLock, Hit::Busy);
             return ffi::SQLITE_BUSY;
         }
     }

@@ -92,14 +92,25 @@ pub fn clear_plans() {
     state::with(|seed| seed.plans.clear());
 }
 
+/// Forgets at what the process was to die.
+pub fn clear_kills() {
+    let kills = |hit: &Hit| matches!(hit, Hit::Kill | Hit::TornThenKill { .. });
+    state::with(|seed| seed.plans.retain(|(_, _, hit)| !kills(hit)));
+}
+
 /// While it is so, no file grows.
 pub fn set_full(is_full: bool) {
     state::with(|seed| seed.is_full = is_full);
 }
 
-/// While it is so, somebody else is writing to the database: the writer's lock cannot be had.
-pub fn set_busy(is_busy: bool) {
-    state::with(|seed| seed.is_busy = is_busy);
+/// Whether no file grows.
+pub fn is_full() -> bool {
+    state::with(|seed| seed.is_full)
+}
+
+/// Somebody else is writing to the database: the writer's lock cannot be had so many times.
+pub fn set_busy(times: u64) {
+    state::with(|seed| seed.busy_left = times);
 }
 
 /// How often each kind of operation was asked for since [`begin`], in their order above.
@@ -127,9 +138,15 @@ pub fn is_dead() -> bool {
     state::with(|seed| seed.is_dead)
 }
 
-/// Who is told when a plan has killed the process, and at which operation.
-pub fn on_kill(told: Option<Box<dyn FnMut(Op)>>) {
-    state::on_kill(told);
+/// Who is told of everything that took effect: plans, a full disk, a busy one.
+pub fn on_hit(told: Option<Box<dyn FnMut(Op, Hit)>>) {
+    state::on_hit(told);
+}
+
+/// Does `work` as somebody else on the machine: what it opens is watched by nobody and meets nothing. SQLite
+/// opens the log at the first read, so `work` should read.
+pub fn aside<T>(work: impl FnOnce() -> T) -> T {
+    state::aside(work)
 }
 
 /// How many handles are open.

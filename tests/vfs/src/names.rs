@@ -81,6 +81,9 @@ fn path(name: *const c_char) -> Option<PathBuf> {
 
 /// A file of this thread's world, with the world's number.
 pub(crate) fn watched(name: *const c_char) -> Option<(PathBuf, u64)> {
+    if state::is_aside() {
+        return None;
+    }
     let path = path(name)?;
     state::try_with(|world| world.watches(&path).then_some(world.id))
         .flatten()

@@ -1,7 +1,7 @@
 //! The world of one thread: what is planned, what was counted, who is dead, and for each file what it takes
 //! to undo what was not synced. Nothing here calls SQLite.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -119,7 +119,7 @@ pub(crate) struct Seed {
     pub(crate) waits: u64,
     pub(crate) is_dead: bool,
     pub(crate) is_full: bool,
-    pub(crate) is_busy: bool,
+    pub(crate) busy_left: u64,
     pub(crate) rows: Vec<RowChange>,
     /// Of the transaction that is open.
     pub(crate) rows_open: Vec<RowChange>,
@@ -128,11 +128,12 @@ pub(crate) struct Seed {
 
 thread_local! {
     static SEED: RefCell<Option<Seed>> = const { RefCell::new(None) };
-    static ON_KILL: RefCell<Option<OnKill>> = const { RefCell::new(None) };
+    static ON_HIT: RefCell<Option<OnHit>> = const { RefCell::new(None) };
+    static IS_ASIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Told at which operation the process died.
-pub(crate) type OnKill = Box<dyn FnMut(Op)>;
+/// Told what took effect.
+type OnHit = Box<dyn FnMut(Op, Hit)>;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -147,7 +148,7 @@ pub(crate) fn begin(folder: &Path) {
         waits: 0,
         is_dead: false,
         is_full: false,
-        is_busy: false,
+        busy_left: 0,
         rows: Vec::new(),
         rows_open: Vec::new(),
         random: 0,
@@ -157,11 +158,23 @@ pub(crate) fn begin(folder: &Path) {
 
 pub(crate) fn end() {
     SEED.with(|slot| *slot.borrow_mut() = None);
-    on_kill(None);
+    on_hit(None);
 }
 
-pub(crate) fn on_kill(told: Option<OnKill>) {
-    ON_KILL.with(|slot| *slot.borrow_mut() = told);
+pub(crate) fn on_hit(told: Option<OnHit>) {
+    ON_HIT.with(|slot| *slot.borrow_mut() = told);
+}
+
+pub(crate) fn aside<T>(work: impl FnOnce() -> T) -> T {
+    let was_aside = IS_ASIDE.replace(true);
+    let done = work();
+    IS_ASIDE.set(was_aside);
+    done
+}
+
+/// Whether what is opened now is watched by nobody.
+pub(crate) fn is_aside() -> bool {
+    IS_ASIDE.get()
 }
 
 /// The world of this thread, which has one.
@@ -214,29 +227,29 @@ pub(crate) fn meet(op: Op, seed: u64) -> Verdict {
             false => Verdict::Refuse(ffi::SQLITE_IOERR),
         };
     };
+    if let Some(hit) = hit {
+        tell(op, hit);
+    }
     match hit {
         None => Verdict::Go,
         Some(Hit::Error(code)) => Verdict::Refuse(code),
         Some(Hit::Full) => Verdict::Refuse(ffi::SQLITE_FULL),
         Some(Hit::Busy) => Verdict::Refuse(ffi::SQLITE_BUSY),
         Some(Hit::Short) => Verdict::Short,
-        Some(Hit::Kill) => {
-            tell_kill(op);
-            Verdict::Refuse(ffi::SQLITE_IOERR)
-        }
-        Some(Hit::TornThenKill { bytes }) => {
-            tell_kill(op);
-            Verdict::Cut(usize::from(bytes))
-        }
+        Some(Hit::Kill) => Verdict::Refuse(ffi::SQLITE_IOERR),
+        Some(Hit::TornThenKill { bytes }) => Verdict::Cut(usize::from(bytes)),
     }
 }
 
-fn tell_kill(op: Op) {
-    ON_KILL.with(|slot| {
-        if let Some(told) = slot.borrow_mut().as_mut() {
-            told(op);
-        }
-    });
+/// Tells of something that took effect. Whoever is told may ask this crate things.
+pub(crate) fn tell(op: Op, hit: Hit) {
+    let told = ON_HIT.with(|slot| slot.borrow_mut().take());
+    if let Some(mut told) = told {
+        told(op, hit);
+        ON_HIT.with(|slot| {
+            slot.borrow_mut().get_or_insert(told);
+        });
+    }
 }
 
 impl Seed {

@@ -332,10 +332,10 @@ fn whoever_is_in_the_way_is_waited_for_without_time() {
     vfs::plan(Op::ShmLock, last, Hit::Busy);
     add(&conn, 2).unwrap();
     assert!(vfs::waits() > 0, "it was retried");
-    vfs::set_busy(true);
+    vfs::set_busy(u64::MAX);
     assert_eq!(code(&add(&conn, 3).unwrap_err()), ffi::SQLITE_BUSY);
     assert_eq!(ids(&conn), [1, 2], "readers go on");
-    vfs::set_busy(false);
+    vfs::set_busy(0);
     add(&conn, 3).unwrap();
 }
 
@@ -346,7 +346,7 @@ fn a_kill_at_a_statement_leaves_nothing_of_its_transaction() {
     for nth in 1..=4 {
         let conn = world.open("FULL");
         let told = dead.clone();
-        vfs::on_kill(Some(Box::new(move |op| told.set(Some(op)))));
+        vfs::on_hit(Some(Box::new(move |op, _| told.set(Some(op)))));
         vfs::plan(Op::Statement, nth, Hit::Kill);
         let ran = [
             "BEGIN IMMEDIATE",
@@ -410,6 +410,29 @@ fn what_lies_elsewhere_is_not_watched() {
     assert_eq!(vfs::unsynced_bytes(), 0);
     drop(conn);
     remove(&other);
+}
+
+#[test]
+fn whoever_stands_aside_sees_the_file_and_meets_nothing() {
+    let world = World::new("aside");
+    let conn = world.open("FULL");
+    let path = world.path();
+    let open = || Connection::open_with_flags(&path, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+    add(&conn, 1).unwrap();
+    let looker = vfs::aside(|| {
+        let looker = open();
+        assert_eq!(ids(&looker), [1]);
+        looker
+    });
+    let before = vfs::counts();
+    vfs::plan(Op::Statement, 1, Hit::Kill);
+    assert_eq!(ids(&looker), [1]);
+    assert_eq!(vfs::counts(), before);
+    assert!(add(&conn, 2).is_err());
+    assert_eq!(ids(&looker), [1], "also when the process is dead");
+    drop((conn, looker));
+    assert_eq!(vfs::open_handles(), 0);
+    assert_eq!(ids(&world.open("FULL")), [1]);
 }
 
 fn remove(database: &Path) {
