@@ -1,26 +1,177 @@
 //! The audit: asks nodes and books anew, by another path than the daemon's, whether what was credited is
-//! right. It tells and never mends. Start at [`books()`].
+//! right, and whether anything is missing. It tells and never mends: all that it writes are its own marks,
+//! findings and runs. Start at [`run`].
 
+mod books;
+mod credits;
+mod ground;
+mod outputs;
+mod report;
+mod unspent;
+mod words;
+
+pub use report::{
+    Books, Broken, ChainReport, Credits, Found, Ledger, Outputs, Report, Unproven, UnspentCoins,
+};
+
+use crate::clock::{Clock, rfc3339};
 use crate::config::{ChainConfig, Config};
-use crate::store::{Database, StoreError, Violation};
+use crate::store::{ChainRow, Store, StoreError};
+use ground::Ground;
+use std::time::Duration;
+use thiserror::Error;
 
-/// What an audit found.
+/// What is to be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
-    /// What does not hold in the tables.
-    pub broken: Vec<Violation>,
+pub struct Scope {
+    /// Only this chain, by its alias.
+    pub chain: Option<String>,
+    /// The tables, of themselves.
+    pub books: bool,
+    /// Credits, at the nodes.
+    pub credits: bool,
+    /// Blocks, for payments that are not booked.
+    pub outputs: bool,
+    /// Bitcoin: all unspent coins, for the same.
+    pub unspent: bool,
+    /// The blocks from this height on, whether they were read before or not.
+    pub from: Option<u64>,
+    /// Everything, whether it was asked before or not.
+    pub again: bool,
 }
 
-/// Asks the tables alone.
+/// How much of the nodes' time it may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// Blocks in a second; `None` = as many as the node gives.
+    pub blocks_per_second: Option<u32>,
+    /// In all; `None` = until it is done. What is left then is for the next run.
+    pub longest: Option<Duration>,
+}
+
+/// An audit to run.
+#[derive(Clone, Debug)]
+pub struct Audit {
+    /// The settings.
+    pub config: Config,
+    /// The time.
+    pub clock: Clock,
+    /// What is to be asked.
+    pub scope: Scope,
+    /// How fast.
+    pub pace: Pace,
+    /// `daemon` or `operator`.
+    pub actor: &'static str,
+}
+
+/// Why there is no report.
+#[derive(Debug, Error)]
+pub enum AuditError {
+    /// The config has no such chain.
+    #[error("the config has no chain {0}")]
+    NoChain(String),
+    /// The database.
+    #[error("read the books")]
+    Store(#[from] StoreError),
+}
+
+/// Who hears how far it is, in a line for people.
+pub type Told<'a> = &'a mut (dyn FnMut(&str) + Send);
+
+/// Asks. What was asked is noted slice by slice: dropped at any await, the next run goes on there.
 ///
 /// # Errors
-/// Those of the database.
-pub fn books(config: &Config, database: &Database) -> Result<Report, StoreError> {
+/// [`AuditError`]. A node that does not answer is none: what it cannot say is in the report.
+pub async fn run(audit: &Audit, store: &Store, told: Told<'_>) -> Result<Report, AuditError> {
+    if let Some(alias) = &audit.scope.chain
+        && audit.config.find(alias).is_none()
+    {
+        return Err(AuditError::NoChain(alias.clone()));
+    }
+    let (clock, actor) = (audit.clock, audit.actor);
+    let (began, started_at) = (clock.instant(), clock.now_ms());
+    let run = store.write(move |tx| tx.begin_audit(actor)).await?;
+    let mut report = Report {
+        run,
+        started_at: rfc3339(started_at),
+        ..Report::default()
+    };
+    if audit.scope.books {
+        told("books");
+        report.books = Some(books::pass(audit, store).await?);
+    }
+    let ends = audit.pace.longest.map(|longest| began + longest);
+    for chain in audit.config.chains() {
+        if audit
+            .scope
+            .chain
+            .as_ref()
+            .is_some_and(|alias| alias != chain.alias())
+        {
+            continue;
+        }
+        let mut found = ChainReport::of(chain);
+        if audit.scope.credits || audit.scope.outputs || audit.scope.unspent {
+            let ground = Ground::new(audit, store, chain, ends);
+            chain_passes(&ground, &mut found, told).await?;
+        }
+        report.chains.push(found);
+    }
+    let (rows, known) = store.read(|tx| Ok((tx.findings()?, tx.chains()?))).await?;
+    let is_meant = |chain: Option<&ChainRow>| match (chain, &audit.scope.chain) {
+        (Some(chain), Some(_)) => report
+            .chains
+            .iter()
+            .any(|asked| asked.chain_id == chain.id.as_str()),
+        (None, Some(_)) => audit.scope.books,
+        (_, None) => true,
+    };
+    for row in rows {
+        let chain = known.iter().find(|chain| Some(chain.key) == row.chain);
+        if is_meant(chain) {
+            report.found.push(Found::of(&row, chain));
+        }
+    }
+    report.ended_at = rfc3339(clock.now_ms());
+    report.is_clean = report.found.is_empty();
+    report.is_complete = report.chains.iter().all(ChainReport::is_complete);
+    let text = report.to_json();
+    store.write(move |tx| tx.end_audit(run, &text)).await?;
+    Ok(report)
+}
+
+async fn chain_passes(
+    ground: &Ground<'_>,
+    report: &mut ChainReport,
+    told: Told<'_>,
+) -> Result<(), StoreError> {
+    let scope = &ground.audit.scope;
+    let node = match ground.connect().await? {
+        Ok(node) => node,
+        Err(why) => {
+            report.stopped = Some(why);
+            return Ok(());
+        }
+    };
+    if scope.credits {
+        credits::pass(ground, &node, report, told).await?;
+    }
+    if scope.outputs {
+        outputs::pass(ground, &node, report, told).await?;
+    }
+    if scope.unspent
+        && let ground::Node::Bitcoin(source) = &node
+    {
+        unspent::pass(ground, source, &node, report, told).await?;
+    }
+    Ok(())
+}
+
+/// The smallest window of the config: that far down no header may be missing.
+fn window(config: &Config) -> u64 {
     let window = |chain: ChainConfig<'_>| match chain {
         ChainConfig::Bitcoin(chain) => chain.reorg_window,
         ChainConfig::Evm(chain) => chain.reorg_window,
     };
-    let window = config.chains().map(window).min().unwrap_or_default();
-    let broken = database.read(|tx| tx.violations(window))?;
-    Ok(Report { broken })
+    config.chains().map(window).min().unwrap_or_default()
 }

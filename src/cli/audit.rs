@@ -1,63 +1,192 @@
 //! `audit`.
 
-use super::Outcome;
 use super::audit_args::Audit;
 use super::open;
-use super::out::Out;
-use crate::audit::{self, Report};
-use crate::config::Config;
-use serde::Serialize;
+use super::out::{self, Out};
+use super::{Outcome, Problem};
+use crate::audit::{self, AuditError, ChainReport, Pace, Report, Scope};
+use crate::check::counted;
+use crate::clock::Clock;
+use crate::config::{ChainConfig, Config};
+use crate::store::Store;
+use anyhow::Context as _;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
 
-#[derive(Serialize)]
-struct AnswerJson<'a> {
-    books: BooksJson<'a>,
-    is_clean: bool,
-}
-
-#[derive(Serialize)]
-struct BooksJson<'a> {
-    broken: Vec<BrokenJson<'a>>,
-}
-
-#[derive(Serialize)]
-struct BrokenJson<'a> {
-    invariant: &'a str,
-    subject: &'a str,
-    what: &'a str,
-}
-
-/// Asks whether the books are right; what is not is a problem found.
-pub(super) fn audit(out: &mut Out, config: &Config, _: &Audit) -> anyhow::Result<Outcome> {
-    let report = audit::books(config, &open::plain_reader(config)?)?;
-    if out.json {
-        out.json(&json(&report))?;
-    } else {
-        for broken in &report.broken {
-            let name = broken.invariant.name();
-            out.line(format!("FOUND  {name}  {}  {}", broken.subject, broken.what))?;
-        }
-        out.line(match report.broken.len() {
-            0 => "books          nothing broken".to_owned(),
-            count => format!("books          {count} broken"),
-        })?;
-        out.done()?;
+/// Asks nodes and books anew. What does not agree is a problem found; what could not be proven is no success
+/// either.
+pub(super) fn audit(out: &mut Out, config: &Config, args: &Audit) -> anyhow::Result<Outcome> {
+    let audit = audit::Audit {
+        config: config.clone(),
+        clock: Clock::real(),
+        scope: scope(args),
+        pace: Pace {
+            blocks_per_second: args.blocks_per_second,
+            longest: args.minutes.map(|minutes| Duration::from_secs(minutes * 60)),
+        },
+        actor: "operator",
+    };
+    let report = run(config, &audit)?;
+    if let Some(file) = &args.report {
+        let text = serde_json::to_string_pretty(&report).context("write the report")?;
+        let written = std::fs::write(file, text + "\n");
+        written.with_context(|| format!("write {}", file.display()))?;
     }
-    Ok(match report.broken.is_empty() {
-        true => Outcome::Done,
-        false => Outcome::Found,
+    match out.json {
+        true => drop(out.json(&report)?),
+        false => print(out, &report)?,
+    }
+    out.done()?;
+    let is_good = report.is_complete || args.allow_unproven;
+    match (report.is_clean, is_good) {
+        (false, _) => Ok(Outcome::Found),
+        (true, true) => Ok(Outcome::Done),
+        (true, false) => Err(Problem::misuse(
+            "nothing was found, and not all of it could be proven",
+            "see above why; --allow-unproven takes that for good",
+        )
+        .into()),
+    }
+}
+
+fn scope(args: &Audit) -> Scope {
+    let of_chains = !args.books;
+    Scope {
+        chain: args.chain.clone(),
+        books: args.chain.is_none(),
+        credits: of_chains,
+        outputs: of_chains,
+        unspent: args.unspent,
+        from: args.from,
+        again: args.again,
+    }
+}
+
+/// Until it is done, or Ctrl-C: what was asked until then need not be asked again.
+fn run(config: &Config, audit: &audit::Audit) -> anyhow::Result<Report> {
+    let database = open::plain_writer(config)?;
+    let store = Store::inline(database, audit.clock);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("start the audit")?;
+    runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt()).context("start the audit")?;
+        let mut told = |line: &str| out::note(line);
+        tokio::select! { biased;
+            _ = interrupt.recv() => Err(Problem::misuse(
+                "stopped by Ctrl-C",
+                "run it again: it goes on with what was not asked yet",
+            ).into()),
+            report = audit::run(audit, &store, &mut told) => report.map_err(|error| match error {
+                AuditError::NoChain(alias) => {
+                    let aliases: Vec<&str> = config.chains().map(ChainConfig::alias).collect();
+                    let next = format!("--chain with one of {}", aliases.join(", "));
+                    Problem::misuse(format!("the config has no chain {alias}"), next).into()
+                }
+                other @ AuditError::Store(_) => other.into(),
+            }),
+        }
     })
 }
 
-fn json(report: &Report) -> AnswerJson<'_> {
-    let broken = report.broken.iter().map(|broken| BrokenJson {
-        invariant: broken.invariant.name(),
-        subject: &broken.subject,
-        what: &broken.what,
-    });
-    AnswerJson {
-        books: BooksJson {
-            broken: broken.collect(),
-        },
-        is_clean: report.broken.is_empty(),
+fn print(out: &mut Out, report: &Report) -> anyhow::Result<()> {
+    if let Some(books) = &report.books {
+        let broken = match books.broken.len() {
+            0 => "nothing broken".to_owned(),
+            count => format!("{count} broken"),
+        };
+        row(out, "books", &format!("{} checks: {broken}", books.checks))?;
+    }
+    for chain in &report.chains {
+        print_chain(out, chain)?;
+    }
+    for found in &report.found {
+        let chain = found.chain.as_deref().unwrap_or("books");
+        out.line(format!(
+            "FOUND  {}  {chain}  {}  {}",
+            found.kind, found.subject, found.what
+        ))?;
+    }
+    let unproven = match report.unproven() {
+        0 => String::new(),
+        count => format!("; {count} unproven"),
+    };
+    match report.found.len() {
+        0 => out.line(format!("nothing found{unproven}")),
+        count => out.line(format!(
+            "{count} found{unproven}: docs/audit.md says what each kind means, `creditd tx` tells the \
+             story of each"
+        )),
+    }
+}
+
+fn row(out: &mut Out, name: &str, text: &str) -> anyhow::Result<()> {
+    out.line(format!("{name:<14} {text}"))
+}
+
+fn print_chain(out: &mut Out, report: &ChainReport) -> anyhow::Result<()> {
+    let name = |pass: &str| format!("{} {pass}", report.chain);
+    if let Some(credits) = &report.credits {
+        let mut text = format!("{} of {} are on the best chain", credits.proven, credits.checked);
+        if credits.by_unspent > 0 {
+            let rest = credits.proven - credits.by_unspent;
+            text += &format!(
+                " ({} by the unspent coins, {rest} by their blocks)",
+                credits.by_unspent
+            );
+        }
+        if credits.too_young > 0 {
+            text += &format!("; {} younger than `age_blocks`", credits.too_young);
+        }
+        if !credits.is_whole && report.stopped.is_none() {
+            text += "; not all yet";
+        }
+        row(out, &name("credits"), &text)?;
+        for unproven in &credits.unproven {
+            row(
+                out,
+                "",
+                &format!("unproven  {}: {}", unproven.subject, unproven.why),
+            )?;
+        }
+    }
+    if let Some(outputs) = &report.outputs {
+        let blocks = match outputs.to_height < outputs.from_height {
+            true => "no new block".to_owned(),
+            false => format!("blocks {} to {}", outputs.from_height, outputs.to_height),
+        };
+        let payments = counted(outputs.payments, "payment");
+        let end = match outputs.is_to_tip {
+            true => "",
+            false => "; not to the tip yet",
+        };
+        row(
+            out,
+            &name("outputs"),
+            &format!("{blocks}: {payments} to addresses of ours{end}"),
+        )?;
+        for unproven in &outputs.unproven {
+            row(
+                out,
+                "",
+                &format!("unproven  {}: {}", unproven.subject, unproven.why),
+            )?;
+        }
+    }
+    if let Some(unspent) = &report.unspent {
+        let coins = counted(unspent.coins, "coin");
+        row(
+            out,
+            &name("unspent"),
+            &format!("{coins} of ours at height {}", unspent.height),
+        )?;
+    }
+    for what in &report.not_looked_for {
+        row(out, &name("inner"), what)?;
+    }
+    match &report.stopped {
+        Some(why) => row(out, &report.chain, &format!("unproven: {why}")),
+        None => Ok(()),
     }
 }

@@ -4,6 +4,7 @@
 
 pub mod amount;
 pub mod api_key;
+pub mod audit;
 pub mod block;
 pub mod chain_state;
 pub mod event_types;

@@ -59,6 +59,7 @@ mod cases_shapes;
 mod cases_sync;
 mod cli_accounts;
 mod cli_addresses;
+mod cli_audit;
 mod cli_check;
 mod cli_check_evm;
 mod cli_errors;

@@ -8,6 +8,7 @@
 )]
 
 mod anvil;
+mod audit;
 mod between_calls;
 mod bitcoin_source;
 mod books;

@@ -1,0 +1,244 @@
+//! What an audit tells, as it is stored and as `--json` shows it.
+
+use crate::clock::rfc3339;
+use crate::config::ChainConfig;
+use crate::rules::audit::FindingKind;
+use crate::store::{ChainRow, FindingRow, LedgerMark, Violation};
+use serde::{Deserialize, Serialize};
+
+/// So many that are unproven are named; all are counted.
+const UNPROVEN_NAMED: usize = 100;
+
+/// What one run found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Its number.
+    pub run: i64,
+    /// When it began.
+    pub started_at: String,
+    /// When it ended.
+    pub ended_at: String,
+    /// The tables; `None` = they were not asked.
+    pub books: Option<Books>,
+    /// The chains.
+    pub chains: Vec<ChainReport>,
+    /// What does not agree, found now or before and still so.
+    pub found: Vec<Found>,
+    /// Nothing was found.
+    pub is_clean: bool,
+    /// Nothing was left out.
+    pub is_complete: bool,
+}
+
+/// The tables, asked of themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Books {
+    /// So many questions.
+    pub checks: usize,
+    /// What does not hold.
+    pub broken: Vec<Broken>,
+    /// The ledger as it is kept for the next run.
+    pub ledger: Option<Ledger>,
+}
+
+/// What does not hold in the tables.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Broken {
+    /// The name of the property.
+    pub invariant: String,
+    /// What it is about.
+    pub subject: String,
+    /// In words.
+    pub what: String,
+}
+
+/// The beginning of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// So many credits.
+    pub credits: u64,
+    /// So many journal entries.
+    pub journal: u64,
+    /// Their hash.
+    pub sha256: String,
+    /// When they were hashed.
+    pub since: String,
+}
+
+/// One chain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChainReport {
+    /// Its alias.
+    pub chain: String,
+    /// Its identity.
+    pub chain_id: String,
+    /// Why nothing more of it could be asked.
+    pub stopped: Option<String>,
+    /// Its credits; `None` = they were not asked.
+    pub credits: Option<Credits>,
+    /// Its blocks; `None` = they were not asked.
+    pub outputs: Option<Outputs>,
+    /// Its unspent coins; `None` = they were not asked.
+    pub unspent: Option<UnspentCoins>,
+    /// What nobody looked for, here or in the daemon.
+    pub not_looked_for: Vec<String>,
+}
+
+/// Credits, held against the chain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Credits {
+    /// So many were asked for.
+    pub checked: u64,
+    /// So many are on the best chain as booked.
+    pub proven: u64,
+    /// Of these so many by the set of unspent coins (Bitcoin).
+    pub by_unspent: u64,
+    /// So many are younger than the audit looks.
+    pub too_young: u64,
+    /// All that count were asked for.
+    pub is_whole: bool,
+    /// What the node could not show.
+    pub unproven: Vec<Unproven>,
+    /// So many of them; the first are named.
+    pub unproven_count: u64,
+}
+
+/// Blocks, read again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outputs {
+    /// The first.
+    pub from_height: u64,
+    /// The last; below the first where none was read.
+    pub to_height: u64,
+    /// So many payments to scripts of ours.
+    pub payments: u64,
+    /// As far as the audit looks.
+    pub is_to_tip: bool,
+    /// What the node could not show.
+    pub unproven: Vec<Unproven>,
+    /// So many of them; the first are named.
+    pub unproven_count: u64,
+}
+
+/// Unspent coins of watched addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnspentCoins {
+    /// The node was at this height.
+    pub height: u64,
+    /// So many.
+    pub coins: u64,
+}
+
+/// What could not be shown, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unproven {
+    /// What.
+    pub subject: String,
+    /// Why.
+    pub why: String,
+}
+
+/// What does not agree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// What kind; see [`FindingKind`].
+    pub kind: String,
+    /// The chain's alias; `None` = of the books as a whole.
+    pub chain: Option<String>,
+    /// What it is about.
+    pub subject: String,
+    /// In words.
+    pub what: String,
+    /// When it was first found.
+    pub found_at: String,
+}
+
+impl Report {
+    /// As it is stored.
+    pub(super) fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// The ledger of a stored report. One of another version has none, which costs one comparison.
+    pub(super) fn ledger_of(text: &str) -> Option<Ledger> {
+        serde_json::from_str::<Report>(text).ok()?.books?.ledger
+    }
+
+    /// How many could not be shown, all chains together.
+    pub fn unproven(&self) -> u64 {
+        let of = |chain: &ChainReport| {
+            let credits = chain.credits.as_ref().map_or(0, |credits| credits.unproven_count);
+            let outputs = chain.outputs.as_ref().map_or(0, |outputs| outputs.unproven_count);
+            credits + outputs + u64::from(chain.stopped.is_some())
+        };
+        self.chains.iter().map(of).sum()
+    }
+}
+
+impl ChainReport {
+    pub(super) fn of(chain: ChainConfig<'_>) -> ChainReport {
+        ChainReport {
+            chain: chain.alias().to_owned(),
+            chain_id: chain.chain().as_str().to_owned(),
+            ..ChainReport::default()
+        }
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        let credits = |credits: &Credits| credits.unproven_count == 0 && credits.is_whole;
+        let outputs = |outputs: &Outputs| outputs.unproven_count == 0 && outputs.is_to_tip;
+        self.stopped.is_none()
+            && self.credits.as_ref().is_none_or(credits)
+            && self.outputs.as_ref().is_none_or(outputs)
+    }
+}
+
+/// Names one more that could not be shown.
+pub(super) fn unproven(list: &mut Vec<Unproven>, count: &mut u64, subject: String, why: String) {
+    *count += 1;
+    if list.len() < UNPROVEN_NAMED {
+        list.push(Unproven { subject, why });
+    }
+}
+
+impl Broken {
+    pub(super) fn of(broken: &Violation) -> Broken {
+        Broken {
+            invariant: broken.invariant.name().to_owned(),
+            subject: broken.subject.clone(),
+            what: broken.what.clone(),
+        }
+    }
+}
+
+impl Ledger {
+    pub(super) fn of(mark: &LedgerMark, since: String) -> Ledger {
+        Ledger {
+            credits: mark.credits,
+            journal: mark.journal,
+            sha256: const_hex::encode(mark.sha256),
+            since,
+        }
+    }
+
+    pub(super) fn mark(&self) -> Option<LedgerMark> {
+        Some(LedgerMark {
+            credits: self.credits,
+            journal: self.journal,
+            sha256: const_hex::decode_to_array(&self.sha256).ok()?,
+        })
+    }
+}
+
+impl Found {
+    pub(super) fn of(row: &FindingRow, chain: Option<&ChainRow>) -> Found {
+        let kind: FindingKind = row.kind;
+        Found {
+            kind: kind.word().to_owned(),
+            chain: chain.map(|chain| chain.alias.clone()),
+            subject: row.subject.clone(),
+            what: row.what.clone(),
+            found_at: rfc3339(row.found_at),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Bitcoin: the unspent coins of all watched scripts, from the node's own set: a pruned node has it whole. A
+//! coin that nobody booked is a payment that was missed.
+
+use super::ground::{ASKED_AGAIN, Ground, Node, Standing, Stop};
+use super::report::{ChainReport, UnspentCoins};
+use super::{Told, outputs};
+use crate::chain::bitcoin::{BitcoinSource, Unspent};
+use crate::egress::HttpDial;
+use crate::rules::audit::{FindingKind, judge_paid};
+use crate::rules::{Asset, Outpoint, Paid, Script, TaggedBlock};
+use crate::store::{FindingRow, StoreError};
+
+/// So many scripts are read from the table at a time.
+const PAGE: u32 = 10_000;
+
+/// Asks for all of them.
+pub(super) async fn pass(
+    ground: &Ground<'_>,
+    source: &BitcoinSource<HttpDial>,
+    node: &Node,
+    report: &mut ChainReport,
+    told: Told<'_>,
+) -> Result<(), StoreError> {
+    match walk(ground, source, node, told).await {
+        Ok(coins) => report.unspent = Some(coins),
+        Err(Stop::Unasked(why)) => report.stopped = Some(why),
+        Err(Stop::Store(error)) => return Err(error),
+    }
+    Ok(())
+}
+
+async fn walk(
+    ground: &Ground<'_>,
+    source: &BitcoinSource<HttpDial>,
+    node: &Node,
+    told: Told<'_>,
+) -> Result<UnspentCoins, Stop> {
+    let first = ground.stand(node).await?;
+    let scripts = scripts(ground, &first).await?;
+    let alias = ground.config.alias().to_owned();
+    let mut tell = |hundredths: u8| told(&format!("{alias} unspent: {hundredths} %"));
+    let set = source.unspent_of(&scripts, &mut tell).await?;
+    let standing = ground.stand(node).await?;
+    let mut suspects = judge(ground, &standing, &set.coins).await?;
+    for known in ground.known_findings(&standing.chain).await? {
+        let is_over = known.kind == FindingKind::UnspentUnbooked
+            && !suspects.iter().any(|(row, _)| row.subject == known.subject);
+        if is_over {
+            ground.clear(&standing.chain, &known.subject).await?;
+        }
+    }
+    for _ in 0..ASKED_AGAIN {
+        if suspects.is_empty() {
+            break;
+        }
+        ground.wait().await;
+        let standing = ground.stand(node).await?;
+        let outpoints: Vec<Outpoint> = suspects.iter().map(|(_, outpoint)| *outpoint).collect();
+        // One that is spent meanwhile is for the blocks to show.
+        let coins: Vec<Unspent> = source.unspent(&outpoints).await?.into_iter().flatten().collect();
+        suspects = judge(ground, &standing, &coins).await?;
+    }
+    ground
+        .tell(suspects.into_iter().map(|(row, _)| row).collect())
+        .await?;
+    Ok(UnspentCoins {
+        height: set.height,
+        coins: set.coins.len() as u64,
+    })
+}
+
+async fn scripts(ground: &Ground<'_>, standing: &Standing) -> Result<Vec<Script>, StoreError> {
+    let (key, mut place, mut scripts) = (standing.chain.key, 0, Vec::new());
+    loop {
+        let page = ground
+            .store
+            .apart(move |database| database.read(|tx| tx.watched_scripts(key, place, PAGE)))
+            .await?;
+        let Some((last, _)) = page.last() else {
+            return Ok(scripts);
+        };
+        place = *last;
+        scripts.extend(page.into_iter().map(|(_, script)| script));
+    }
+}
+
+/// Those that are old enough to be booked.
+async fn judge(
+    ground: &Ground<'_>,
+    standing: &Standing,
+    coins: &[Unspent],
+) -> Result<Vec<(FindingRow, Outpoint)>, StoreError> {
+    let key = standing.chain.key;
+    let top = standing.booked_to();
+    let old = coins.iter().filter(|coin| coin.height <= top);
+    let paid: Vec<Paid> = old.map(|coin| paid(coin, coin.height)).collect();
+    let booked = ground
+        .store
+        .apart(move |database| database.read(|tx| tx.booked(key, paid.clone())))
+        .await?;
+    let mut found = Vec::new();
+    for (paid, booked) in booked {
+        // Whose coin it spends is not known here: that it is own coin is believed.
+        let kind = match judge_paid(&paid, &booked, true) {
+            Some(FindingKind::Unbooked) => FindingKind::UnspentUnbooked,
+            Some(kind) => kind,
+            None => continue,
+        };
+        found.push((outputs::row(standing, kind, &paid, &booked), paid.outpoint));
+    }
+    Ok(found)
+}
+
+/// A coin as a payment in a block; of the block only the height is known.
+fn paid(coin: &Unspent, height: u64) -> Paid {
+    in_block(
+        coin,
+        TaggedBlock {
+            height,
+            hash: crate::rules::BlockHash([0; 32]),
+        },
+    )
+}
+
+/// A coin as a payment in its block.
+pub(super) fn in_block(coin: &Unspent, at: TaggedBlock) -> Paid {
+    Paid {
+        at,
+        outpoint: coin.outpoint,
+        script: coin.script.clone(),
+        asset: Asset::Native,
+        amount: coin.amount,
+        from: None,
+        is_success: true,
+    }
+}

@@ -1,0 +1,270 @@
+//! What the audit writes: its runs, how far its passes have come, and what it found. Losing any of it costs
+//! time, and no money.
+
+use super::chains::{ChainKey, one};
+use super::codec::{int, uint};
+use super::{ReadTx, StoreError, WriteTx};
+use crate::rules::BlockHash;
+use crate::rules::audit::FindingKind;
+use rusqlite::{OptionalExtension as _, params};
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
+
+/// So many runs are remembered.
+const RUNS_KEPT: i64 = 400;
+
+/// Where a pass has come to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditMark {
+    /// See the table.
+    pub place: u64,
+    /// The block below it, as it was read.
+    pub hash: Option<BlockHash>,
+    /// The list version that it was read with.
+    pub version: i64,
+    /// The assets that it was read with: CAIP-19 id, and the height that each counts from.
+    pub tokens: BTreeMap<String, u64>,
+    /// When it was last through.
+    pub round_at: Option<i64>,
+}
+
+/// What is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FindingRow {
+    /// The chain; `None` = of the books as a whole.
+    pub chain: Option<ChainKey>,
+    /// What kind.
+    pub kind: FindingKind,
+    /// What it is about.
+    pub subject: String,
+    /// The block that shows it, where it was one.
+    pub height: Option<u64>,
+    /// In words.
+    pub what: String,
+    /// When it was first found.
+    pub found_at: i64,
+}
+
+/// The beginning of the ledger, as it was at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LedgerMark {
+    /// So many credits.
+    pub credits: u64,
+    /// So many journal entries.
+    pub journal: u64,
+    /// The hash of all of them, in the order in which they were written.
+    pub sha256: [u8; 32],
+}
+
+/// All columns, in the order of the rows.
+const LEDGER: [(&str, usize); 2] = [
+    (
+        "SELECT id, chain, txid, vout, output, merchant, asset, amount, created_at, inbox, reference \
+         FROM credits ORDER BY rowid LIMIT ?1",
+        11,
+    ),
+    (
+        "SELECT id, credit, sequence, kind, at, block_height, block_hash, confirmations, tag, due_height, \
+         due_hash, reason FROM journal ORDER BY id LIMIT ?1",
+        12,
+    ),
+];
+
+impl ReadTx<'_> {
+    /// Where a pass has come to; the beginning where it never ran.
+    pub fn audit_mark(&self, chain: ChainKey, pass: &str) -> Result<AuditMark, StoreError> {
+        let row = self.conn().query_row(
+            "SELECT place, hash, version, tokens, round_at FROM audit_marks WHERE chain = ?1 AND pass = ?2",
+            params![chain.0, pass],
+            |row| {
+                Ok((
+                    row.get::<_, i64>(0)?,
+                    row.get(1)?,
+                    row.get::<_, i64>(2)?,
+                    row.get::<_, String>(3)?,
+                    row.get(4)?,
+                ))
+            },
+        );
+        let Some((place, hash, version, tokens, round_at)) = row.optional()? else {
+            return Ok(AuditMark::default());
+        };
+        Ok(AuditMark {
+            place: uint(place)?,
+            hash,
+            version,
+            tokens: read_tokens(&tokens),
+            round_at,
+        })
+    }
+
+    /// What does not agree, as far as is known, oldest first.
+    pub fn findings(&self) -> Result<Vec<FindingRow>, StoreError> {
+        let mut statement = self.conn().prepare_cached(
+            "SELECT chain, kind, subject, height, what, found_at FROM audit_findings WHERE gone_at IS NULL \
+             ORDER BY id",
+        )?;
+        let mut rows = statement.query([])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            let kind: String = row.get(1)?;
+            let height: Option<i64> = row.get(3)?;
+            found.push(FindingRow {
+                chain: row.get::<_, Option<i64>>(0)?.map(ChainKey),
+                kind: FindingKind::from_word(&kind)
+                    .ok_or_else(|| StoreError::Corrupt(format!("a finding of the kind {kind}")))?,
+                subject: row.get(2)?,
+                height: height.map(uint).transpose()?,
+                what: row.get(4)?,
+                found_at: row.get(5)?,
+            });
+        }
+        Ok(found)
+    }
+
+    /// The report of the last run that came to its end and asked the books.
+    pub fn last_ledger_report(&self) -> Result<Option<String>, StoreError> {
+        let report = one::<String>(
+            self.conn(),
+            "SELECT report FROM audit_runs WHERE report IS NOT NULL \
+             AND json_extract(report, '$.books.ledger') IS NOT NULL ORDER BY id DESC LIMIT 1",
+            [],
+        )?;
+        Ok(report)
+    }
+
+    /// The ledger from its beginning on: as much of it as `like` has, or all of it.
+    pub fn ledger_mark(&self, like: Option<&LedgerMark>) -> Result<LedgerMark, StoreError> {
+        let limits = match like {
+            Some(like) => [int(like.credits)?, int(like.journal)?],
+            None => [i64::MAX; 2],
+        };
+        let mut hash = Sha256::new();
+        let mut counts = [0_u64; 2];
+        for (((sql, columns), limit), count) in LEDGER.iter().zip(limits).zip(&mut counts) {
+            let mut statement = self.conn().prepare_cached(sql)?;
+            let mut rows = statement.query([limit])?;
+            while let Some(row) = rows.next()? {
+                *count += 1;
+                for column in 0..*columns {
+                    add(&mut hash, row.get_ref(column)?);
+                }
+            }
+        }
+        Ok(LedgerMark {
+            credits: counts[0],
+            journal: counts[1],
+            sha256: hash.finalize().into(),
+        })
+    }
+}
+
+/// Kind and length first: no two rows hash alike.
+fn add(hash: &mut Sha256, value: rusqlite::types::ValueRef<'_>) {
+    use rusqlite::types::ValueRef;
+    let mut put = |kind: u8, bytes: &[u8]| {
+        hash.update([kind]);
+        hash.update((bytes.len() as u64).to_be_bytes());
+        hash.update(bytes);
+    };
+    match value {
+        ValueRef::Null => put(0, &[]),
+        ValueRef::Integer(number) => put(1, &number.to_be_bytes()),
+        ValueRef::Real(number) => put(2, &number.to_be_bytes()),
+        ValueRef::Text(text) => put(3, text),
+        ValueRef::Blob(bytes) => put(4, bytes),
+    }
+}
+
+/// An old or odd text costs time and nothing else.
+fn read_tokens(text: &str) -> BTreeMap<String, u64> {
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+impl WriteTx<'_> {
+    /// Notes that a run begins; its number.
+    pub fn begin_audit(&mut self, actor: &str) -> Result<i64, StoreError> {
+        self.conn().execute(
+            "INSERT INTO audit_runs (actor, started_at) VALUES (?1, ?2)",
+            params![actor, self.now_ms],
+        )?;
+        Ok(self.conn().last_insert_rowid())
+    }
+
+    /// Notes that it came to its end, and forgets the oldest ones.
+    pub fn end_audit(&mut self, run: i64, report: &str) -> Result<(), StoreError> {
+        self.conn().execute(
+            "UPDATE audit_runs SET ended_at = ?2, report = ?3 WHERE id = ?1",
+            params![run, self.now_ms, report],
+        )?;
+        self.conn().execute(
+            "DELETE FROM audit_runs WHERE id <= ?1 - ?2",
+            params![run, RUNS_KEPT],
+        )?;
+        Ok(())
+    }
+
+    /// Notes where a pass has come to.
+    pub fn set_audit_mark(
+        &mut self,
+        chain: ChainKey,
+        pass: &str,
+        mark: &AuditMark,
+    ) -> Result<(), StoreError> {
+        let tokens = serde_json::to_string(&mark.tokens).unwrap_or_else(|_| "{}".to_owned());
+        self.conn()
+            .prepare_cached(
+                "INSERT INTO audit_marks (chain, pass, place, hash, version, tokens, round_at) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (chain, pass) DO UPDATE SET \
+                 place = excluded.place, hash = excluded.hash, version = excluded.version, \
+                 tokens = excluded.tokens, round_at = excluded.round_at",
+            )?
+            .execute(params![
+                chain.0,
+                pass,
+                int(mark.place)?,
+                mark.hash,
+                mark.version,
+                tokens,
+                mark.round_at
+            ])?;
+        Ok(())
+    }
+
+    /// Notes what does not agree; true where that is news.
+    pub fn note_finding(&mut self, found: &FindingRow) -> Result<bool, StoreError> {
+        let chain = found.chain.map(|chain| chain.0);
+        let stood = one::<i64>(
+            self.conn(),
+            "SELECT 1 FROM audit_findings WHERE kind = ?1 AND coalesce(chain, 0) = coalesce(?2, 0) \
+             AND subject = ?3 AND gone_at IS NULL",
+            params![found.kind.word(), chain, found.subject],
+        )?;
+        self.conn().execute(
+            "INSERT INTO audit_findings (chain, kind, subject, height, what, found_at, seen_at) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6) ON CONFLICT (kind, coalesce(chain, 0), subject) DO UPDATE \
+             SET what = excluded.what, height = excluded.height, seen_at = excluded.seen_at, \
+             found_at = iif(gone_at IS NULL, found_at, excluded.found_at), gone_at = NULL",
+            params![
+                chain,
+                found.kind.word(),
+                found.subject,
+                found.height.map(int).transpose()?,
+                found.what,
+                self.now_ms
+            ],
+        )?;
+        Ok(stood.is_none())
+    }
+
+    /// What was asked again and agrees now.
+    pub fn clear_finding(&mut self, chain: Option<ChainKey>, subject: &str) -> Result<(), StoreError> {
+        self.conn()
+            .prepare_cached(
+                "UPDATE audit_findings SET gone_at = ?3 WHERE coalesce(chain, 0) = coalesce(?1, 0) \
+                 AND subject = ?2 AND gone_at IS NULL",
+            )?
+            .execute(params![chain.map(|chain| chain.0), subject, self.now_ms])?;
+        Ok(())
+    }
+}
