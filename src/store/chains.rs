@@ -216,7 +216,7 @@ impl ReadTx<'_> {
     }
 
     /// The generation of this database: part of every version number.
-    pub(super) fn generation(&self) -> Result<i64, StoreError> {
+    pub fn generation(&self) -> Result<i64, StoreError> {
         self.recall
             .generation(|| super::database::generation(self.conn()))
     }

@@ -41,7 +41,18 @@ pub const FED_AGAIN: Allowed = Allowed {
             ("endpoints", "failures"),
         ],
     ],
-    tables: &["attempts", "jobs", "rescan_blocks", "rescans", "tallies"],
+    tables: &[
+        "attempts",
+        "audit_findings",
+        "audit_marks",
+        "audit_runs",
+        "evidence",
+        "evidence_blocks",
+        "jobs",
+        "rescan_blocks",
+        "rescans",
+        "tallies",
+    ],
     rows: &[
         ("audit", "action IN ('rescan', 'retry', 'state')"),
         // A rescan keeps the headers of blocks with payments, which it proved to be of our chain.

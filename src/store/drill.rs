@@ -1,6 +1,7 @@
 //! What a drill needs of a database: opening the copy that it works on, taking what is secret out of it, and
 //! the past inputs that are kept. Nothing here is for a database that anybody needs.
 
+use super::chains::{ChainKey, one};
 use super::codec::uint;
 use super::idempotency::IS_OVER;
 use super::{Database, KeptAnswer, KeyScope, NewInbox, OpenMode, ReadTx, StoreError, WriteTx};
@@ -236,7 +237,8 @@ impl ReadTx<'_> {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// What endpoints that are not paused have got since a moment, in the order of the deliveries, after one.
+    /// What endpoints that are not paused have got since a moment, in the order of the deliveries, after one:
+    /// but for subjects of which something waits, which would hold it back.
     ///
     /// # Errors
     /// Those of the database.
@@ -245,6 +247,8 @@ impl ReadTx<'_> {
             "SELECT d.id, v.id, e.ep_id, v.body FROM deliveries d JOIN events v ON v.seq = d.event \
              JOIN endpoints e ON e.id = d.endpoint \
              WHERE d.id > ?2 AND d.state = 'delivered' AND d.settled_at >= ?1 AND e.paused_reason IS NULL \
+             AND NOT EXISTS (SELECT 1 FROM deliveries w WHERE w.endpoint = d.endpoint \
+                             AND w.subject = d.subject AND w.state IN ('waiting', 'leased')) \
              ORDER BY d.id LIMIT ?3",
         )?;
         let rows = statement.query_map(params![since_ms, after, limit], |row| {
@@ -256,6 +260,15 @@ impl ReadTx<'_> {
             })
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Do lists of the mempool disagree about replaced payments, so that the next ones may change something?
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn has_rivals(&self, chain: ChainKey) -> Result<bool, StoreError> {
+        let any = "SELECT 1 FROM txs WHERE chain = ?1 AND rival IS NOT NULL LIMIT 1";
+        Ok(one::<i64>(self.conn(), any, [chain.0])?.is_some())
     }
 
     /// Callbacks that are on their way or whose turn has come.

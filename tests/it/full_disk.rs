@@ -1,7 +1,7 @@
 //! A disk that is full under the real daemon: nothing ends, nothing is lost, and all goes on once there is
 //! space.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -52,16 +52,18 @@ impl Disk {
 
     /// Puts a daemon's folder on the disk.
     pub fn carry(&self, daemon: &mut Daemon, mut environment: Vec<(String, String)>) {
-        let library = self.dir.path().join("full_disk.so");
-        let folder = daemon.folder().to_owned();
-        for (name, path) in [
-            ("LD_PRELOAD", library),
-            ("FULL_DISK_FLAG", self.flag()),
-            ("FULL_DISK_FOLDER", folder.join("creditd.db")),
-        ] {
-            environment.push((name.to_owned(), path.display().to_string()));
-        }
+        environment.extend(self.under(&daemon.folder().join("creditd.db")));
         daemon.set_environment(environment);
+    }
+
+    /// The environment of a process for which all files whose path begins so are on the disk.
+    pub fn under(&self, path: &Path) -> [(String, String); 3] {
+        [
+            ("LD_PRELOAD", self.dir.path().join("full_disk.so")),
+            ("FULL_DISK_FLAG", self.flag()),
+            ("FULL_DISK_FOLDER", path.to_owned()),
+        ]
+        .map(|(name, path)| (name.to_owned(), path.display().to_string()))
     }
 }
 

@@ -82,6 +82,7 @@ mod demo;
 mod depths;
 mod derivations;
 mod differences;
+mod drill;
 mod evm_endpoints;
 mod evm_forks;
 mod evm_mutations;

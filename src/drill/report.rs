@@ -1,0 +1,463 @@
+//! What a drill found, in JSON and in words.
+
+use crate::clock::rfc3339;
+use crate::rules::invariants::Invariant;
+use crate::store::{CHECKS, Compared, RowDiff, Violation};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What is fed again, in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Input {
+    /// Blocks.
+    Blocks,
+    /// A node that is behind and comes back.
+    Node,
+    /// Lists of the mempool.
+    Mempool,
+    /// Requests with an idempotency key.
+    Idempotency,
+    /// Webhooks of others.
+    Inbox,
+    /// The jobs that run by the clock.
+    Jobs,
+    /// Callbacks.
+    Deliveries,
+    /// A start of the daemon.
+    Start,
+}
+
+impl Input {
+    /// Every one.
+    pub const ALL: [Input; 8] = [
+        Input::Blocks,
+        Input::Node,
+        Input::Mempool,
+        Input::Idempotency,
+        Input::Inbox,
+        Input::Jobs,
+        Input::Deliveries,
+        Input::Start,
+    ];
+
+    /// As it is named in the report.
+    pub fn word(self) -> &'static str {
+        match self {
+            Input::Blocks => "blocks",
+            Input::Node => "node",
+            Input::Mempool => "mempool",
+            Input::Idempotency => "idempotency",
+            Input::Inbox => "inbox",
+            Input::Jobs => "jobs",
+            Input::Deliveries => "deliveries",
+            Input::Start => "start",
+        }
+    }
+}
+
+/// What one pass fed of an input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Step {
+    pub from: Option<u64>,
+    pub to: Option<u64>,
+    pub count: u64,
+    pub refused: u64,
+}
+
+/// One input of one chain, or of none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Fed {
+    /// Which.
+    pub input: Input,
+    /// The chain's short name.
+    pub chain: Option<String>,
+    /// The first block.
+    pub from: Option<u64>,
+    /// The last one.
+    pub to: Option<u64>,
+    /// How many, in each pass.
+    pub count: u64,
+    /// How often all of them were fed.
+    pub passes: u32,
+    /// How many were refused, as they have to be.
+    pub refused: u64,
+    /// Why it could not be fed, if so.
+    pub why_not: Option<String>,
+}
+
+/// What moved before anything was fed again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Settled {
+    /// The table.
+    pub table: String,
+    /// Rows that were added, changed or removed.
+    pub rows: u64,
+}
+
+/// A row that an input changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Changed {
+    /// In which pass.
+    pub pass: u32,
+    /// Which input; `None` where it was not found out.
+    pub input: Option<Input>,
+    /// Of which chain.
+    pub chain: Option<String>,
+    /// The table.
+    pub table: String,
+    /// The row.
+    pub key: String,
+    /// How it was; `None` = it was not there.
+    pub was: Option<String>,
+    /// How it is; `None` = it is gone.
+    pub is: Option<String>,
+}
+
+/// An answer that is not the first one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unexpected {
+    /// In which pass.
+    pub pass: u32,
+    /// To which input.
+    pub input: Input,
+    /// Of which chain.
+    pub chain: Option<String>,
+    /// What came.
+    pub what: String,
+}
+
+/// A property of the books that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Broken {
+    /// After which pass; 0 = before anything was fed again.
+    pub pass: u32,
+    /// Which.
+    pub invariant: &'static str,
+    /// What it is about.
+    pub subject: String,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// The moment of the copy.
+    pub at: String,
+    /// The size of the database.
+    pub bytes: u64,
+    /// Its generation.
+    pub generation: i64,
+    /// So many days were fed.
+    pub days: u32,
+    /// So often.
+    pub passes: u32,
+    /// What moved before.
+    pub settled: Vec<Settled>,
+    /// What was fed.
+    pub fed: Vec<Fed>,
+    /// What that changed; the first of it.
+    pub changed: Vec<Changed>,
+    /// How many rows were changed in all.
+    pub changed_rows: u64,
+    /// Answers that were not as the first ones.
+    pub unexpected: Vec<Unexpected>,
+    /// What does not hold of the books.
+    pub violations: Vec<Broken>,
+    /// Rows that were compared after each pass.
+    pub rows: u64,
+    /// Tables that were.
+    pub tables: u64,
+    /// Checks of the books that were made after each.
+    pub checks: usize,
+    /// Nothing was changed, and everything holds.
+    pub is_clean: bool,
+    /// Everything could be fed.
+    pub is_complete: bool,
+}
+
+/// More of these say nothing new.
+const UNEXPECTED_MAX: usize = 100;
+
+impl Report {
+    pub(super) fn settle(&mut self, compared: &Compared) {
+        let mut tables: BTreeMap<&str, u64> = BTreeMap::new();
+        for diff in &compared.diffs {
+            *tables.entry(&diff.table).or_default() += 1;
+        }
+        let settled = |(table, rows): (&str, u64)| Settled {
+            table: table.to_owned(),
+            rows,
+        };
+        self.settled = tables.into_iter().map(settled).collect();
+    }
+
+    /// The line of an input.
+    pub(super) fn of(&mut self, input: Input, chain: Option<&str>) -> &mut Fed {
+        let is_it = |fed: &Fed| fed.input == input && fed.chain.as_deref() == chain;
+        let place = self.fed.iter().position(is_it).unwrap_or_else(|| {
+            self.fed.push(Fed {
+                input,
+                chain: chain.map(str::to_owned),
+                from: None,
+                to: None,
+                count: 0,
+                passes: 0,
+                refused: 0,
+                why_not: None,
+            });
+            self.fed.len() - 1
+        });
+        &mut self.fed[place]
+    }
+
+    pub(super) fn note(&mut self, input: Input, chain: Option<&str>, step: Step) {
+        let fed = self.of(input, chain);
+        (fed.from, fed.to, fed.count) = (step.from, step.to, step.count);
+        fed.passes += 1;
+        fed.refused += step.refused;
+    }
+
+    pub(super) fn change(&mut self, pass: u32, fed: Option<(Input, Option<&str>)>, diff: &RowDiff) {
+        self.changed.push(Changed {
+            pass,
+            input: fed.map(|(input, _)| input),
+            chain: fed.and_then(|(_, chain)| chain.map(str::to_owned)),
+            table: diff.table.clone(),
+            key: diff.key.clone(),
+            was: diff.was.clone(),
+            is: diff.is.clone(),
+        });
+    }
+
+    pub(super) fn wonder(&mut self, pass: u32, (input, chain): (Input, Option<&str>), what: String) {
+        if self.unexpected.len() < UNEXPECTED_MAX {
+            self.unexpected.push(Unexpected {
+                pass,
+                input,
+                chain: chain.map(str::to_owned),
+                what,
+            });
+        }
+    }
+
+    pub(super) fn hold_against(&mut self, pass: u32, violations: Vec<Violation>) {
+        for violation in violations {
+            let known = |broken: &Broken| {
+                broken.invariant == violation.invariant.name()
+                    && broken.subject == violation.subject
+                    && broken.what == violation.what
+            };
+            if !self.violations.iter().any(known) {
+                self.violations.push(Broken {
+                    pass,
+                    invariant: Invariant::name(violation.invariant),
+                    subject: violation.subject,
+                    what: violation.what,
+                });
+            }
+        }
+    }
+
+    pub(super) fn conclude(&mut self) {
+        self.is_clean = self.changed.is_empty() && self.unexpected.is_empty() && self.violations.is_empty();
+        self.is_complete = self.fed.iter().all(|fed| fed.why_not.is_none());
+    }
+
+    /// For people, one line each.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = vec![format!(
+            "copied {}: generation {}, at {}",
+            size(self.bytes),
+            self.generation,
+            self.at
+        )];
+        if !self.settled.is_empty() {
+            let settled: Vec<String> = self.settled.iter().map(settled_words).collect();
+            lines.push(format!("settled first: {}", settled.join(", ")));
+        }
+        lines.extend(self.fed.iter().map(|fed| self.fed_line(fed)));
+        lines.extend(self.violations.iter().map(|broken| {
+            let when = match broken.pass {
+                0 => "before anything was fed again".to_owned(),
+                pass => format!("after pass {pass}"),
+            };
+            let Broken {
+                invariant,
+                subject,
+                what,
+                ..
+            } = broken;
+            format!("BROKEN   {when}: {invariant} {subject}: {what}")
+        }));
+        lines.extend(self.unexpected.iter().map(|other| {
+            let input = input_words(Some(other.input), other.chain.as_deref());
+            format!("OTHER    pass {}, {input}: {}", other.pass, other.what)
+        }));
+        lines.extend(self.changed.iter().map(changed_line));
+        let left = self.changed_rows.saturating_sub(self.changed.len() as u64);
+        if left > 0 {
+            lines.push(format!("and {} more", counted(left, "row")));
+        }
+        lines.push(self.last_line());
+        lines
+    }
+
+    fn fed_line(&self, fed: &Fed) -> String {
+        let chain = fed
+            .chain
+            .as_ref()
+            .map_or(String::new(), |chain| format!("{chain} "));
+        let head = format!("{:<12} {chain}", fed.input.word());
+        if let Some(why) = &fed.why_not {
+            return format!("{head}NOT FED: {why}");
+        }
+        let what = what_words(fed);
+        let is_changed = |change: &Changed| change.input == Some(fed.input) && change.chain == fed.chain;
+        let is_other = |other: &Unexpected| other.input == fed.input && other.chain == fed.chain;
+        let changed = self.changed.iter().filter(|change| is_changed(change)).count() as u64;
+        let others = self.unexpected.iter().filter(|other| is_other(other)).count() as u64;
+        let outcome = match (changed, others) {
+            (0, 0) => well_words(fed),
+            (0, others) => format!("{} not as the first time", counted(others, "answer")),
+            (changed, 0) => format!("{} CHANGED", counted(changed, "row")),
+            (changed, others) => format!(
+                "{} CHANGED, {} not as the first time",
+                counted(changed, "row"),
+                counted(others, "answer")
+            ),
+        };
+        let passes = counted(fed.passes.into(), "pass");
+        format!("{:<50} {passes:<8}  {outcome}", format!("{head}{what}"))
+    }
+
+    fn last_line(&self) -> String {
+        let compared = format!(
+            "{} of {}, {}",
+            counted(self.rows, "row"),
+            counted(self.tables, "table"),
+            counted(self.checks as u64, "check")
+        );
+        match (self.is_clean, self.is_complete) {
+            (true, true) => format!("nothing changed: {compared}"),
+            (true, false) => format!("nothing changed of what was fed: {compared}; not everything could be"),
+            (false, _) => {
+                let mut found = Vec::new();
+                if self.changed_rows > 0 {
+                    found.push(format!(
+                        "{} would have changed",
+                        counted(self.changed_rows, "row")
+                    ));
+                }
+                if !self.unexpected.is_empty() {
+                    let count = self.unexpected.len() as u64;
+                    found.push(format!("{} would have been another", counted(count, "answer")));
+                }
+                if !self.violations.is_empty() {
+                    let count = self.violations.len() as u64;
+                    found.push(format!("{} of the books not hold", counted(count, "property")));
+                }
+                format!(
+                    "{}; production was not touched: this was a copy",
+                    found.join(", ")
+                )
+            }
+        }
+    }
+}
+
+fn settled_words(settled: &Settled) -> String {
+    format!("{} of {}", counted(settled.rows, "row"), settled.table)
+}
+
+fn what_words(fed: &Fed) -> String {
+    match (fed.input, fed.from, fed.to) {
+        (Input::Blocks, Some(from), Some(to)) => {
+            format!("{from} to {to}, {}", counted(fed.count, "block"))
+        }
+        (Input::Node, Some(from), Some(to)) => format!("behind at {from}, back at {to}"),
+        (Input::Blocks | Input::Node, ..) => "nothing to feed".to_owned(),
+        (Input::Mempool, ..) => format!("{} listed; outdated lists", thousands(fed.count)),
+        (Input::Idempotency, ..) => counted(fed.count, "answer"),
+        (Input::Inbox, ..) => counted(fed.count, "webhook"),
+        (Input::Jobs, ..) => format!("{}, three times each", counted(fed.count, "job")),
+        (Input::Deliveries, ..) => format!("{} to nobody", counted(fed.count, "callback")),
+        (Input::Start, ..) => "closed and opened".to_owned(),
+    }
+}
+
+/// What is so where nothing is amiss.
+fn well_words(fed: &Fed) -> String {
+    match fed.input {
+        Input::Blocks | Input::Node | Input::Inbox | Input::Jobs | Input::Start => {
+            "nothing changed".to_owned()
+        }
+        Input::Mempool => format!("nothing changed, {} refused", thousands(fed.refused)),
+        // The requests are not kept.
+        Input::Idempotency => "each the first one (looked up, not sent)".to_owned(),
+        Input::Deliveries => "same ids, same bytes".to_owned(),
+    }
+}
+
+fn input_words(input: Option<Input>, chain: Option<&str>) -> String {
+    let word = input.map_or("an input", Input::word);
+    match chain {
+        Some(chain) => format!("{word} {chain}"),
+        None => word.to_owned(),
+    }
+}
+
+fn changed_line(change: &Changed) -> String {
+    let input = input_words(change.input, change.chain.as_deref());
+    let what = match (&change.was, &change.is) {
+        (None, Some(is)) => format!("added    {} {is}", change.key),
+        (Some(was), None) => format!("gone     {} {was}", change.key),
+        (Some(was), Some(is)) => format!("changed  {} from {was} to {is}", change.key),
+        (None, None) => change.key.clone(),
+    };
+    format!("CHANGED  pass {}, {input}: {} {what}", change.pass, change.table)
+}
+
+fn counted(count: u64, one: &str) -> String {
+    let word = match (count, one) {
+        (1, one) => one.to_owned(),
+        (_, "pass") => "passes".to_owned(),
+        (_, "property") => "properties".to_owned(),
+        (_, one) => format!("{one}s"),
+    };
+    format!("{} {word}", thousands(count))
+}
+
+/// 1204 -> 1,204
+fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut words = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            words.push(',');
+        }
+        words.push(digit);
+    }
+    words
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_000_000 => format!("{} kB", bytes.div_ceil(1_000)),
+        _ => format!("{} MB", bytes.div_ceil(1_000_000)),
+    }
+}
+
+/// A report without anything in it yet.
+pub(super) fn begin(at_ms: i64, bytes: u64, generation: i64, (days, passes): (u32, u32)) -> Report {
+    Report {
+        at: rfc3339(at_ms),
+        bytes,
+        generation,
+        days,
+        passes,
+        checks: CHECKS,
+        ..Report::default()
+    }
+}
