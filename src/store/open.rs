@@ -155,15 +155,28 @@ fn prepare_daemon(conn: &mut Connection, path: &Path) -> Result<i64, StoreError>
     set_up_writing(conn)?;
     if found == Found::Empty {
         SCHEMA.create(conn)?;
-        // A copy of the main file alone should at least be one of ours.
-        conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
     }
+    fold(conn, path)?;
     // Before the upgrade: whoever else still writes must not do so into tables of a newer shape.
     let epoch = raise_epoch(conn)?;
     if let Found::Version(version) = found {
         SCHEMA.upgrade(conn, version)?;
     }
     Ok(epoch)
+}
+
+/// Begins a new log. After a failed sync the old one can still be read and may not be on the disk, nor ever get
+/// there; what were added to it would be lost with it. And a copy of the main file alone is one of ours.
+fn fold(conn: &Connection, path: &Path) -> Result<(), StoreError> {
+    if !has_log(path) {
+        return Ok(());
+    }
+    let is_busy: bool = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+    if is_busy {
+        let path = path.display();
+        tracing::warn!("somebody reads from {path} for long, so it goes on with the log that is there");
+    }
+    Ok(())
 }
 
 fn raise_epoch(conn: &Connection) -> Result<i64, StoreError> {
@@ -334,7 +347,7 @@ fn explain_unwritable(path: &Path, error: StoreError) -> StoreError {
 /// two; and a log beside no file at all is that of a database which was moved away, and SQLite would drop it.
 fn refuse_foreign_log(path: &Path) -> Result<(), StoreError> {
     let log = beside(path, "-wal");
-    if !log.metadata().is_ok_and(|metadata| metadata.len() > 0) {
+    if !has_log(path) {
         return Ok(());
     }
     if !path.metadata().is_ok_and(|metadata| metadata.len() > 0) {
@@ -359,6 +372,11 @@ fn refuse_foreign_log(path: &Path) -> Result<(), StoreError> {
         path.display(),
         log.display(),
     )))
+}
+
+fn has_log(path: &Path) -> bool {
+    let log = beside(path, "-wal").metadata();
+    log.is_ok_and(|metadata| metadata.len() > 0)
 }
 
 /// A daemon has looked before it took its lock.

@@ -10,6 +10,7 @@ mod guarantee;
 mod keys;
 mod links;
 mod plans;
+mod power;
 mod shell;
 mod step;
 mod targets;
