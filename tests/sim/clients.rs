@@ -1,6 +1,8 @@
 //! Merchants' programs: they ask the API, ask again, race and give up, and remember every answer.
 
 use crate::dice::Dice;
+use crate::history::wrong;
+pub use crate::history::{Answer, Asked, Pending, Request};
 use crate::life::Life;
 use crate::marks;
 use crate::receivers::Receivers;
@@ -9,104 +11,13 @@ use crate::setting::{ADDED, CLIENTS, LISTENERS, api_key, url};
 use crate::world::Touched;
 use creditd::rules::ids;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
-use tokio::task::AbortHandle;
+use std::collections::BTreeSet;
 
 /// The programs that write; the last client is an operator, who only reads.
 const WRITERS: usize = CLIENTS.len() - 1;
 
 /// Old secrets go on so long after a rotation, and a while more for the way of the answer.
 const OVERLAP_MS: i64 = 24 * 3_600_000 + 60_000;
-
-/// A request waits so long for another of its key, at most.
-const IN_PROGRESS_MS: i64 = 5_000;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
-    pub method: &'static str,
-    pub path: String,
-    pub headers: Vec<(&'static str, String)>,
-    pub body: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    pub status: u16,
-    /// It says so itself.
-    pub is_replayed: bool,
-    pub body: Vec<u8>,
-}
-
-impl Answer {
-    pub fn is_done(&self) -> bool {
-        (200..300).contains(&self.status)
-    }
-
-    pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_default()
-    }
-
-    fn code(&self) -> String {
-        self.json()["code"].as_str().unwrap_or_default().to_owned()
-    }
-}
-
-/// A request on its way.
-#[derive(Debug)]
-pub struct Pending {
-    answer: Arc<Mutex<Option<Answer>>>,
-    task: AbortHandle,
-}
-
-impl Pending {
-    pub fn new(answer: Arc<Mutex<Option<Answer>>>, task: AbortHandle) -> Pending {
-        Pending { answer, task }
-    }
-
-    /// The answer, once it is there.
-    pub fn take(&self) -> Option<Answer> {
-        self.answer.lock().unwrap().take()
-    }
-
-    /// The client goes away: nobody waits for the answer any more.
-    pub fn give_up(&self) {
-        self.task.abort();
-    }
-}
-
-/// What a client did, and what came of it.
-#[derive(Debug)]
-pub struct Asked {
-    pub client: usize,
-    pub request: Request,
-    /// The idempotency key.
-    pub key: Option<String>,
-    pub asked_ms: i64,
-    pub answered_ms: Option<i64>,
-    pub answer: Option<Answer>,
-    /// How often answers may have been forgotten before: by a restored backup, or after their time.
-    pub era: u32,
-    /// The daemon died before it answered.
-    pub is_cut_off: bool,
-    /// Others of the same key were on their way.
-    is_parallel: bool,
-    pending: Option<Pending>,
-}
-
-impl Asked {
-    /// Requests of one scope are one request.
-    fn scope(&self) -> Option<(u32, usize, &'static str, &str, &str)> {
-        let key = self.key.as_ref()?;
-        Some((
-            self.era,
-            self.client,
-            self.request.method,
-            &self.request.path,
-            key,
-        ))
-    }
-}
 
 /// All clients, with what they remember.
 #[derive(Debug, Default)]
@@ -163,7 +74,7 @@ impl Clients {
                 let made = self.invoices();
                 let (client, id) = pick(&made, of)?;
                 let request = post(format!("/v1/invoices/{id}/cancel"), json!({}));
-                self.ask(life, *client, request, Some(format!("cancel {id}")))
+                self.ask(life, *client, request, Some(format!("cancel-{id}")))
             }
             ClientAct::Rotate { of } => self.on_endpoint(of, "rotate-secret", life, &mut dice),
             ClientAct::Pause { of } => self.on_endpoint(of, "pause", life, &mut dice),
@@ -173,7 +84,7 @@ impl Clients {
                 let told = pick(&heard, of)?;
                 let client = client_at(told.which)?;
                 let path = format!("/v1/events/{}/replay", told.id);
-                let key = format!("replay {}", dice.roll(1_000));
+                let key = format!("replay-{}", dice.roll(1_000));
                 self.ask(life, client, post(path, json!({})), Some(key))
             }
             ClientAct::Read { what } => self.read(what, life),
@@ -281,7 +192,7 @@ impl Clients {
         let which = if which < 3 { which } else { which + 1 };
         let client = client_at(which)?;
         let id = ids::endpoint_id(CLIENTS[client], &url(which));
-        let key = format!("{what} {}", dice.roll(40));
+        let key = format!("{what}-{}", dice.roll(40));
         let request = post(format!("/v1/endpoints/{id}/{what}"), json!({}));
         self.ask(life, client, request, Some(key))
     }
@@ -380,42 +291,7 @@ impl Clients {
 
     /// I15: what the history says against it.
     pub fn wrong(&self) -> Vec<String> {
-        let mut wrong = vec![];
-        let mut first: BTreeMap<_, &Asked> = BTreeMap::new();
-        for asked in &self.asked {
-            let Some(answer) = &asked.answer else { continue };
-            let of = format!(
-                "{} {} of client {}",
-                asked.request.method, asked.request.path, asked.client
-            );
-            let is_write = asked.request.method == "POST" && !asked.request.path.starts_with("/v1/inbox/");
-            if is_write && asked.key.is_none() && answer.status != 400 {
-                wrong.push(format!("{of}: without a key it is answered {}", answer.status));
-            }
-            let took_ms = asked.answered_ms.unwrap_or(asked.asked_ms) - asked.asked_ms;
-            if answer.code() == "in_progress" && !(asked.is_parallel && took_ms >= IN_PROGRESS_MS) {
-                wrong.push(format!("{of}: in progress after {took_ms} ms"));
-            }
-            if answer.status == 500 {
-                wrong.push(format!("{of}: {}", String::from_utf8_lossy(&answer.body)));
-            }
-            let Some(scope) = asked.scope().filter(|_| is_write && answer.is_done()) else {
-                continue;
-            };
-            match first.get(&scope) {
-                None => {
-                    first.insert(scope, asked);
-                }
-                Some(known) if known.request.body != asked.request.body => {
-                    wrong.push(format!("{of}: key {scope:?} did two things"));
-                }
-                Some(known) if known.answer.as_ref().map(|known| &known.body) != Some(&answer.body) => {
-                    wrong.push(format!("{of}: key {scope:?} was answered in two ways"));
-                }
-                Some(_) => {}
-            }
-        }
-        wrong
+        wrong(&self.asked)
     }
 }
 
@@ -466,9 +342,10 @@ fn chain(life: &Life, number: u8) -> &str {
 /// Asks for an invoice; its reference names key and body, so that its effects can be counted.
 fn invoice(life: &Life, key: u8, body: u8) -> Request {
     let chain = chain(life, body / 16);
-    let (asset, decimals) = match chain {
-        "btc" => ("BTC", 8),
-        _ => ("COIN", 6),
+    let (asset, decimals) = match life.config.evm.iter().find(|evm| evm.alias == chain) {
+        // Its tokens have the coin's symbol.
+        Some(evm) => (evm.chain.evm_coin(60), 6),
+        None => ("BTC".to_owned(), 8),
     };
     let base = [7, 25, 40, 90][usize::from(body) % 4];
     let expires_in = [60, 300, 900, 86_400][usize::from(body / 4) % 4];

@@ -1,1 +1,190 @@
 //! Senders of webhooks: good ones, forgers, and those that say it again.
+
+use crate::clients::{Answer, Pending, Request};
+use crate::life::Life;
+use crate::marks;
+use crate::script::WebhookAct;
+use crate::setting::{SOURCES, source_key};
+use crate::world::Touched;
+use creditd::webhook::{self, Key};
+use serde_json::json;
+use std::collections::BTreeSet;
+
+/// Further back than any source may be.
+const STALE_SECS: i64 = 3_600;
+
+/// What its sender means by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    Honest,
+    /// The same id, another content.
+    Other,
+    /// Not signed by the source.
+    Forged,
+    /// A recording of long ago.
+    Stale,
+}
+
+#[derive(Debug)]
+struct Sent {
+    source: &'static str,
+    event: String,
+    body: String,
+    meaning: Meaning,
+    pending: Option<Pending>,
+    answer: Option<Answer>,
+}
+
+/// All senders, with what they remember.
+#[derive(Debug, Default)]
+pub struct Senders(Vec<Sent>);
+
+impl Senders {
+    /// Whoever waits for an answer of this life waits in vain.
+    pub fn life_ended(&mut self) {
+        self.0.iter_mut().for_each(|sent| sent.pending = None);
+    }
+
+    pub fn act(&mut self, act: WebhookAct, life: &Life) -> Option<Touched> {
+        let count = self.0.len();
+        match act {
+            WebhookAct::Good { n } => {
+                let source = SOURCES[usize::from(n) % SOURCES.len()];
+                self.send(life, source, format!("evt_{n}"), content(n, 500), Meaning::Honest)
+            }
+            WebhookAct::Again { of } => {
+                let sent = self.of(of, &[Meaning::Honest, Meaning::Other])?;
+                let (source, event, body, meaning) =
+                    (sent.source, sent.event.clone(), sent.body.clone(), sent.meaning);
+                self.send(life, source, event, body, meaning)
+            }
+            WebhookAct::OtherContent { of } => {
+                let sent = self.of(of, &[Meaning::Honest])?;
+                let (source, event) = (sent.source, sent.event.clone());
+                let body = sent.body.replace("500", "501");
+                self.send(life, source, event, body, Meaning::Other)
+            }
+            WebhookAct::Forged => {
+                let event = format!("evt_forged_{count}");
+                self.send(life, SOURCES[0], event, content(200, 9_000), Meaning::Forged)
+            }
+            WebhookAct::Stale => {
+                let event = format!("evt_stale_{count}");
+                self.send(life, SOURCES[0], event, content(201, 9_000), Meaning::Stale)
+            }
+            WebhookAct::OtherIdSameEvent => {
+                let sent = self.of(u32::try_from(count).ok()?, &[Meaning::Honest])?;
+                let (source, body) = (sent.source, sent.body.clone());
+                self.send(life, source, format!("evt_again_{count}"), body, Meaning::Honest)
+            }
+        }
+    }
+
+    /// That one of those that mean such.
+    fn of(&self, of: u32, meant: &[Meaning]) -> Option<&Sent> {
+        let fits = |sent: &&Sent| meant.contains(&sent.meaning);
+        let all: Vec<&Sent> = self.0.iter().filter(fits).collect();
+        all.get(of as usize % all.len().max(1)).copied()
+    }
+
+    fn send(
+        &mut self,
+        life: &Life,
+        source: &'static str,
+        event: String,
+        body: String,
+        meaning: Meaning,
+    ) -> Option<Touched> {
+        let now_secs = life.now_ms().div_euclid(1_000);
+        let (key, at_secs) = match meaning {
+            Meaning::Honest | Meaning::Other => (source_key(source), now_secs),
+            Meaning::Forged => (Key::shared(&[0x66; 32]).ok()?, now_secs),
+            Meaning::Stale => (source_key(source), now_secs - STALE_SECS),
+        };
+        let signed = webhook::headers(&event, at_secs, body.as_bytes(), &[key]).ok()?;
+        let request = Request {
+            method: "POST",
+            path: format!("/v1/inbox/{source}"),
+            headers: signed.into_iter().collect(),
+            body: body.clone(),
+        };
+        let pending = Some(life.ask(request));
+        self.0.push(Sent {
+            source,
+            event: event.clone(),
+            body,
+            meaning,
+            pending,
+            answer: None,
+        });
+        Some(format!("{source} says {event}: {meaning:?}"))
+    }
+
+    /// Sends everything honest again, as a source does that has lost our answers.
+    pub fn all_again(&mut self, life: &Life) {
+        for number in 0..u32::try_from(self.0.len()).unwrap_or(u32::MAX) {
+            self.act(WebhookAct::Again { of: number }, life);
+        }
+    }
+
+    /// Takes in the answers that are there.
+    pub fn collect(&mut self) {
+        for sent in &mut self.0 {
+            let Some(answer) = sent.pending.as_ref().and_then(Pending::take) else {
+                continue;
+            };
+            sent.pending = None;
+            let told = answer.json();
+            match (answer.status, told["outcome"].as_str(), told["code"].as_str()) {
+                (200, Some("duplicate"), _) => marks::hit("inbox_again"),
+                (200, Some("set_aside"), _) => marks::hit("inbox_set_aside"),
+                (401, _, Some("bad_signature")) => marks::hit("inbox_forged"),
+                (401, _, Some("stale_time")) => marks::hit("inbox_stale"),
+                _ => {}
+            }
+            sent.answer = Some(answer);
+        }
+    }
+
+    /// I17: what the answers say against it.
+    pub fn wrong(&self) -> Vec<String> {
+        let mut wrong = vec![];
+        for sent in &self.0 {
+            let Some(answer) = &sent.answer else { continue };
+            let is_refused = answer.status == 401;
+            let must_be = matches!(sent.meaning, Meaning::Forged | Meaning::Stale);
+            // A full disk and a database that waits for another writer are told as 503.
+            if is_refused != must_be && answer.status != 503 {
+                wrong.push(format!(
+                    "{} of {}, {:?}: {} {}",
+                    sent.event,
+                    sent.source,
+                    sent.meaning,
+                    answer.status,
+                    String::from_utf8_lossy(&answer.body)
+                ));
+            }
+        }
+        wrong
+    }
+
+    /// Events that nothing may be stored of, by source and id.
+    pub fn not_believed(&self) -> BTreeSet<(&'static str, String)> {
+        let bad = self
+            .0
+            .iter()
+            .filter(|sent| matches!(sent.meaning, Meaning::Forged | Meaning::Stale));
+        bad.map(|sent| (sent.source, sent.event.clone())).collect()
+    }
+
+    /// Events that were answered with 200: they are stored, whatever happens.
+    pub fn believed(&self) -> BTreeSet<(&'static str, String)> {
+        let is_done = |sent: &&Sent| sent.answer.as_ref().is_some_and(Answer::is_done);
+        let good = self.0.iter().filter(is_done);
+        good.map(|sent| (sent.source, sent.event.clone())).collect()
+    }
+}
+
+fn content(number: u8, amount: u32) -> String {
+    json!({"payment": format!("pay_{number}"), "amount": amount}).to_string()
+}

@@ -23,6 +23,7 @@ use creditd::inbox::Inbox;
 use creditd::jobs::Jobs;
 use creditd::pools::Pools;
 use creditd::store::{Database, NewChain, OpenMode, Store, StoreError};
+use creditd::telemetry::error_line;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use std::cell::OnceCell;
@@ -172,7 +173,7 @@ impl Life {
         runtime.block_on(async {
             tokio::select! { biased;
                 at = alive.died() => Ended::Dead(at),
-                fault = store.failed() => Ended::Part { name: "store", why: fault.error().to_string() },
+                fault = store.failed() => Ended::Part { name: "store", why: error_line(&fault.error()) },
                 Some(ended) = parts.join_next() => ended_part(ended),
                 () = clock.sleep(span) => Ended::Span,
             }
@@ -316,7 +317,7 @@ async fn work<S: ChainSource>(shared: Shared, sources: Vec<(S, Settings)>) -> Pa
         })
         .await;
     if let Err(error) = began {
-        return ("start", Err(error.to_string()));
+        return ("start", Err(error_line(&error)));
     }
     let chains: Vec<NewChain> = sources
         .iter()
@@ -324,7 +325,7 @@ async fn work<S: ChainSource>(shared: Shared, sources: Vec<(S, Settings)>) -> Pa
         .collect();
     let pools = match pools(&shared, chains).await {
         Ok(pools) => pools,
-        Err(error) => return ("pools", Err(error.to_string())),
+        Err(error) => return ("pools", Err(error_line(&error))),
     };
     let mut parts = JoinSet::new();
     for (source, settings) in sources {
@@ -373,7 +374,7 @@ async fn follow<S: ChainSource>(shared: Shared, source: S, settings: Settings) -
     };
     tokio::select! { biased;
         () = told_to_stop(&mut stop) => ("follower", Ok(())),
-        ended = followed => ("follower", ended.map_err(|error| error.source.to_string())),
+        ended = followed => ("follower", ended.map_err(|error| error_line(&error))),
     }
 }
 
@@ -382,7 +383,7 @@ async fn do_jobs(mut shared: Shared, pools: Pools<Way>) -> Part {
     let jobs = daemon::jobs(&shared.config, Some(pools), by);
     let jobs = Jobs::new(shared.store.clone(), shared.clock, jobs);
     let ended = jobs.run(pin!(told_to_stop(&mut shared.stop))).await;
-    ("jobs", ended.map_err(|error| error.to_string()))
+    ("jobs", ended.map_err(|error| error_line(&error)))
 }
 
 async fn deliver(mut shared: Shared) -> Part {
@@ -397,5 +398,5 @@ async fn deliver(mut shared: Shared) -> Part {
         Ok(deliverer) => deliverer.run(pin!(told_to_stop(&mut shared.stop))).await,
         Err(error) => Err(error),
     };
-    ("deliverer", ended.map_err(|error| error.to_string()))
+    ("deliverer", ended.map_err(|error| error_line(&error)))
 }

@@ -21,11 +21,13 @@ mod clients;
 mod death;
 mod disk;
 mod feeding;
+mod history;
 mod inbox;
 mod life;
 mod marks;
 mod naive;
 mod operators;
+mod parts;
 mod receivers;
 mod run;
 mod script;
@@ -36,6 +38,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.iter().any(|arg| arg == "parts") {
+        parts::run();
+        return ExitCode::SUCCESS;
+    }
     // The test runner asks for names; there are none that it should run by itself.
     if args.iter().any(|arg| arg == "--list") {
         return ExitCode::SUCCESS;

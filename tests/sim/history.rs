@@ -1,0 +1,154 @@
+//! What clients asked of the API and were answered, and what must hold of that.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use tokio::task::AbortHandle;
+
+/// A request waits so long for another of its key, at most.
+const IN_PROGRESS_MS: i64 = 5_000;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    pub method: &'static str,
+    pub path: String,
+    pub headers: Vec<(&'static str, String)>,
+    pub body: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub status: u16,
+    /// It says so itself.
+    pub is_replayed: bool,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn is_done(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    pub fn code(&self) -> String {
+        self.json()["code"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+/// A request on its way.
+#[derive(Debug)]
+pub struct Pending {
+    answer: Arc<Mutex<Option<Answer>>>,
+    task: AbortHandle,
+}
+
+impl Pending {
+    pub fn new(answer: Arc<Mutex<Option<Answer>>>, task: AbortHandle) -> Pending {
+        Pending { answer, task }
+    }
+
+    /// The answer, once it is there.
+    pub fn take(&self) -> Option<Answer> {
+        self.answer.lock().unwrap().take()
+    }
+
+    /// The client goes away: nobody waits for the answer any more.
+    pub fn give_up(&self) {
+        self.task.abort();
+    }
+}
+
+/// What a client did, and what came of it.
+#[derive(Debug)]
+pub struct Asked {
+    pub client: usize,
+    pub request: Request,
+    /// The idempotency key.
+    pub key: Option<String>,
+    pub asked_ms: i64,
+    pub answered_ms: Option<i64>,
+    pub answer: Option<Answer>,
+    /// How often answers may have been forgotten before: by a restored backup, or after their time.
+    pub era: u32,
+    /// The daemon died before it answered.
+    pub is_cut_off: bool,
+    /// Others of the same key were on their way.
+    pub is_parallel: bool,
+    pub pending: Option<Pending>,
+}
+
+impl Asked {
+    /// What was handed out with its answer, which nobody gets twice: the invoice of an address, or an
+    /// address.
+    pub fn handed_out(&self) -> Option<String> {
+        let told = self.answer.as_ref()?.json();
+        let what = match self.request.path.as_str() {
+            "/v1/invoices" => &told["id"],
+            "/v1/addresses" => &told["address"],
+            _ => return None,
+        };
+        what.as_str().map(str::to_owned)
+    }
+
+    /// Requests of one scope are one request.
+    pub fn scope(&self) -> Option<(u32, usize, &'static str, &str, &str)> {
+        let key = self.key.as_ref()?;
+        Some((
+            self.era,
+            self.client,
+            self.request.method,
+            &self.request.path,
+            key,
+        ))
+    }
+}
+
+/// I15: what the history says against it.
+pub fn wrong(history: &[Asked]) -> Vec<String> {
+    let mut wrong = vec![];
+    let mut first: BTreeMap<_, &Asked> = BTreeMap::new();
+    let mut handed_out: BTreeMap<String, String> = BTreeMap::new();
+    for asked in history {
+        let Some(answer) = &asked.answer else { continue };
+        let of = format!(
+            "{} {} of client {}",
+            asked.request.method, asked.request.path, asked.client
+        );
+        let is_write = asked.request.method == "POST" && !asked.request.path.starts_with("/v1/inbox/");
+        if is_write && asked.key.is_none() && answer.status != 400 {
+            wrong.push(format!("{of}: without a key it is answered {}", answer.status));
+        }
+        let took_ms = asked.answered_ms.unwrap_or(asked.asked_ms) - asked.asked_ms;
+        if answer.code() == "in_progress" && !(asked.is_parallel && took_ms >= IN_PROGRESS_MS) {
+            wrong.push(format!("{of}: in progress after {took_ms} ms"));
+        }
+        if answer.status == 500 {
+            wrong.push(format!("{of}: {}", String::from_utf8_lossy(&answer.body)));
+        }
+        let Some(scope) = asked.scope().filter(|_| is_write && answer.is_done()) else {
+            continue;
+        };
+        if let Some(what) = asked.handed_out().filter(|_| !answer.is_replayed) {
+            let to = format!("{} ({:?})", of, scope);
+            if let Some(before) = handed_out.insert(what.clone(), to.clone()) {
+                wrong.push(format!("{what} was handed out to {before} and to {to}"));
+            }
+        }
+        match first.get(&scope) {
+            None => {
+                first.insert(scope, asked);
+            }
+            Some(known) if known.request.body != asked.request.body => {
+                wrong.push(format!("{of}: key {scope:?} did two things"));
+            }
+            Some(known) if known.answer.as_ref().map(|known| &known.body) != Some(&answer.body) => {
+                wrong.push(format!("{of}: key {scope:?} was answered in two ways"));
+            }
+            Some(_) => {}
+        }
+    }
+    wrong
+}
