@@ -19,6 +19,9 @@ const WRITERS: usize = CLIENTS.len() - 1;
 /// Old secrets go on so long after a rotation, and a while more for the way of the answer.
 const OVERLAP_MS: i64 = 24 * 3_600_000 + 60_000;
 
+/// Requests that are sent again at once, at most.
+const AGAIN_MAX: usize = 40;
+
 /// All clients, with what they remember.
 #[derive(Debug, Default)]
 pub struct Clients {
@@ -150,6 +153,19 @@ impl Clients {
         let first = self.keyed(of)?;
         let (client, request, key) = (first.client, first.request.clone(), first.key.clone());
         self.send(life, client, request, key)
+    }
+
+    /// Sends every request with a key again, the newest first, as after a long outage.
+    pub fn all_again(&mut self, life: &Life) {
+        let keyed = self.asked.iter().rev().filter(|asked| asked.key.is_some());
+        let mut again: Vec<_> = keyed
+            .map(|asked| (asked.client, asked.request.clone(), asked.key.clone()))
+            .collect();
+        again.dedup();
+        again.truncate(AGAIN_MAX);
+        for (client, request, key) in again {
+            self.send(life, client, request, key);
+        }
     }
 
     /// The same key for something else.

@@ -38,6 +38,9 @@ use tokio::task::{JoinError, JoinSet};
 /// A stop has so long for its parts.
 const STOP_MAX: Duration = Duration::from_millis(1_500);
 
+/// Whoever looks at the database gives up after this.
+const LOOK_MAX: Duration = Duration::from_secs(30);
+
 /// No answer of the API is larger.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
@@ -185,9 +188,16 @@ impl Life {
         self.clock.now_ms()
     }
 
-    /// Does `work` in this life, as somebody who looks at its database would.
-    pub fn block_on<F: Future>(&self, work: F) -> F::Output {
-        self.runtime.block_on(work)
+    /// Does `work` in this life, as somebody who looks at its database would. `None`: the life ended first,
+    /// or it took too long.
+    pub fn look<F: Future>(&self, work: F) -> Option<F::Output> {
+        self.runtime.block_on(async {
+            tokio::select! { biased;
+                _ = self.alive.died() => None,
+                done = work => Some(done),
+                () = self.clock.sleep(LOOK_MAX) => None,
+            }
+        })
     }
 
     /// Sends a request to the API. Its answer comes while time passes.

@@ -16,6 +16,7 @@ mod scripted;
 #[path = "../world/tables.rs"]
 mod tables;
 
+mod again;
 mod checks;
 mod clients;
 mod death;

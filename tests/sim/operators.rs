@@ -267,6 +267,26 @@ impl Operators {
         }
     }
 
+    /// Has every chain read all of its blocks again, under the rules that there are.
+    pub fn read_all_again(&mut self, world: &World, at_ms: i64) {
+        for chain in world.chains() {
+            let id = chain.nodes.chain_id();
+            // Refused where nothing was read yet.
+            let _ = self.command(at_ms, |tx| match tx.chain(&id)? {
+                Some(row) => tx.ask_rescan(row.key, 1, &Backfill::Nothing, "again").map(drop),
+                None => Ok(()),
+            });
+        }
+    }
+
+    /// Makes every job due now.
+    pub fn hurry_jobs(&mut self, at_ms: i64) {
+        let _ = self.command(at_ms, |tx| {
+            let jobs = tx.jobs()?;
+            jobs.iter().try_for_each(|job| tx.hurry_job(&job.name))
+        });
+    }
+
     fn list_token(&mut self, is_listed: bool) -> Did {
         if self.setting.is_later_listed == is_listed {
             return Did::nothing();
@@ -379,8 +399,8 @@ pub fn thaw<E>(
     if !matches!(new.run_for(Duration::from_secs(3)), Ended::Span) {
         return Ok((new, None));
     }
-    let books = |life: &Life| life.block_on(life.store.read(|tx| tx.projection()));
-    let Ok(before) = books(&new) else {
+    let books = |life: &Life| life.look(life.store.read(|tx| tx.projection()));
+    let Some(Ok(before)) = books(&new) else {
         return Ok((new, None));
     };
     let wrong = match frozen.thaw(Duration::from_secs(10)) {
@@ -393,11 +413,11 @@ pub fn thaw<E>(
         Ended::Span => Some("a stale daemon goes on".to_owned()),
     };
     let wrong = wrong.or_else(|| match books(&new) {
-        Ok(after) if after != before => {
+        Some(Ok(after)) if after != before => {
             let line = after.iter().find(|line| !before.contains(line));
             Some(format!("a stale daemon wrote {line:?}"))
         }
-        Ok(_) | Err(_) => None,
+        Some(_) | None => None,
     });
     Ok((new, wrong))
 }

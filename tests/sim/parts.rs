@@ -1,5 +1,6 @@
 //! The simulator's own parts, each in a short story: a part that does nothing proves nothing.
 
+use crate::again::{self, Feeders};
 use crate::clients::{Asked, Clients};
 use crate::death::Alive;
 use crate::disk::Folder;
@@ -172,6 +173,8 @@ pub fn run() {
     webhooks();
     commands();
     two_daemons();
+    fed_again(Kind::Btc);
+    fed_again(Kind::Evm);
 }
 
 fn paid_and_told(kind: Kind) {
@@ -368,4 +371,26 @@ fn two_daemons() {
     stage.life = Some(new);
     stage.run(5);
     stage.assert_met(&["thawed_daemon"]);
+}
+
+/// Nothing that was there before changes anything the second time.
+fn fed_again(kind: Kind) {
+    let mut stage = Stage::new("again", kind);
+    stage.run(5);
+    stage.ask(ClientAct::Create { key: 0, body: 12 });
+    stage.ask(ClientAct::TakeAddress { key: 1 });
+    stage.pay(To::Early(0));
+    stage.send(WebhookAct::Good { n: 0 });
+    stage.send(WebhookAct::OtherContent { of: 0 });
+    stage.mine(3);
+    let life = stage.life.as_mut().unwrap();
+    let mut feeders = Feeders {
+        operators: &mut stage.operators,
+        clients: &mut stage.clients,
+        senders: &mut stage.senders,
+    };
+    assert_eq!(again::everything(life, &stage.world, &mut feeders), None);
+    stage.run(5);
+    stage.assert_met(&["api_again", "inbox_again", "inbox_set_aside"]);
+    assert!(stage.count("SELECT count(*) FROM rescans WHERE state = 'done'") > 0);
 }
