@@ -165,8 +165,8 @@ fn prepare_daemon(conn: &mut Connection, path: &Path) -> Result<i64, StoreError>
     Ok(epoch)
 }
 
-/// Begins a new log. After a failed sync the old one can still be read and may not be on the disk, nor ever get
-/// there; what were added to it would be lost with it. And a copy of the main file alone is one of ours.
+/// Begins a new log. After a failed sync the old one can still be read and may not be on the disk, nor ever
+/// get there; what was added to it would be lost with it. And a copy of the main file alone is one of ours.
 fn fold(conn: &Connection, path: &Path) -> Result<(), StoreError> {
     if !has_log(path) {
         return Ok(());
