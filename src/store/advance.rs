@@ -400,9 +400,11 @@ impl WriteTx<'_> {
                 let fact = match (deposit.state, fact) {
                     // Its failed run is undone, and another transaction has used its nonce up.
                     (Some(State::Failed), Fact::BlockLeftReplaced) => Fact::Conflicted,
+                    // What an earlier run paid is in no block that could leave; it cannot come back either.
+                    (_, Fact::BlockLeftReplaced) if deposit.height.is_none() => Fact::Conflicted,
                     _ => fact,
                 };
-                if deposit.height.is_some() {
+                if deposit.height.is_some() || fact == Fact::Conflicted {
                     self.move_deposit(&mut deposit, fact, None, &cause)?;
                 }
             }

@@ -101,6 +101,28 @@ fn a_log_that_shifts_is_credited_once() {
     });
 }
 
+/// The log shifts on another branch, and on a third one somebody else has used the nonce up: neither of the
+/// two runs can come back, and both say so.
+///
+/// ```text
+/// A - T (log 7)
+///   \ T (log 8) - B
+///    \ R - C - D
+/// ```
+#[test]
+fn what_an_earlier_run_paid_is_replaced_too_when_a_reorg_replaces_the_transaction() {
+    in_simulation(async {
+        let mut story = Story::new(1).await;
+        let shifted = story.run(8, 50);
+        story.rerun(&shifted).await;
+        assert_eq!(story.state(7, 0), "orphaned");
+        let rival = story.rig.make(&story.call.emptied().value(&account(900), 1));
+        story.rerun(&rival).await;
+        assert_eq!(story.state(8, 0), "replaced");
+        assert_eq!(story.state(7, 0), "replaced");
+    });
+}
+
 #[test]
 fn another_amount_before_the_credit_is_the_payment_now() {
     in_simulation(async {
