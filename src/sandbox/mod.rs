@@ -16,6 +16,7 @@ mod wallet;
 
 use crate::clock::Clock;
 use crate::rules::{BlockHash, Txid};
+use axum::Router;
 use bitcoincore_rpc::bitcoin::{Address, KnownHrp, Network, WitnessProgram, WitnessVersion};
 use chain::Chain;
 use front::Server;
@@ -56,8 +57,8 @@ pub struct Sandbox {
     node: Arc<Node>,
     url: String,
     cookie_file: PathBuf,
-    /// Held for its end.
-    _server: Server,
+    /// Held for its end; a quiet node has none.
+    _server: Option<Server>,
 }
 
 impl Sandbox {
@@ -96,8 +97,27 @@ impl Sandbox {
             node,
             url: server.url(),
             cookie_file,
-            _server: server,
+            _server: Some(server),
         })
+    }
+
+    /// A node of the genesis block alone that is served nowhere: whoever has it asks its
+    /// [`routes`](Sandbox::routes), and logs in with [`Sandbox::QUIET_COOKIE`].
+    pub fn quiet(clock: Clock) -> Sandbox {
+        Sandbox {
+            node: Arc::new(Node::new(Chain::new(clock), Sandbox::QUIET_COOKIE, clock)),
+            url: String::new(),
+            cookie_file: PathBuf::new(),
+            _server: None,
+        }
+    }
+
+    /// Who may ask a quiet node.
+    pub const QUIET_COOKIE: &str = "__cookie__:quiet";
+
+    /// What the node answers, for a caller in this process.
+    pub fn routes(&self) -> Router {
+        http::routes(self.node.clone())
     }
 
     /// `http://127.0.0.1:PORT`, for RPC and REST.

@@ -22,6 +22,7 @@ use super::front::Server;
 use super::{SandboxError, Trouble};
 use crate::clock::Clock;
 use crate::rules::BlockHash;
+use axum::Router;
 use chain::Chain;
 use http::Node;
 use std::collections::BTreeMap;
@@ -46,7 +47,8 @@ pub enum Stale {
 /// A running simulated node. It ends when this is dropped.
 pub struct EvmSandbox {
     node: Arc<Node>,
-    server: Server,
+    /// A quiet node has none.
+    server: Option<Server>,
 }
 
 impl EvmSandbox {
@@ -90,12 +92,31 @@ impl EvmSandbox {
         let chain = Chain::new(chain_id, instance, clock, endowment);
         let node = Arc::new(Node::new(chain, clock));
         let server = Server::start_on(port, http::routes(node.clone()))?;
-        Ok(EvmSandbox { node, server })
+        Ok(EvmSandbox {
+            node,
+            server: Some(server),
+        })
     }
 
     /// `http://127.0.0.1:PORT`. Any path below is the same node, and nobody has to log in.
     pub fn url(&self) -> String {
-        self.server.url()
+        self.server.as_ref().map(Server::url).unwrap_or_default()
+    }
+
+    /// A node of the genesis block alone that is served nowhere: whoever has it asks its
+    /// [`routes`](EvmSandbox::routes).
+    pub fn quiet(chain_id: u64, instance: &str, clock: Clock) -> EvmSandbox {
+        let endowment = BTreeMap::from([(EvmSandbox::payer(), U256::from(PAYER_WEI))]);
+        let chain = Chain::new(chain_id, instance, clock, endowment);
+        EvmSandbox {
+            node: Arc::new(Node::new(chain, clock)),
+            server: None,
+        }
+    }
+
+    /// What the node answers, for a caller in this process.
+    pub fn routes(&self) -> Router {
+        http::routes(self.node.clone())
     }
 
     /// The account that is rich from the start.
