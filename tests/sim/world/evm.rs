@@ -4,9 +4,18 @@
 use super::{Chain, rules};
 use crate::dice::Dice;
 use crate::script::TxSpec;
-use crate::scripted::{Call, Tx, account};
+use crate::scripted::{Call, Coins, Tx, account};
 use creditd::rules::Doubt;
+use creditd::rules::Outpoint;
 use std::sync::Arc;
+
+/// Real nodes take the nonces of a sender in their order.
+pub(super) fn is_next(coins: &Coins, tx: &Tx) -> bool {
+    tx.inputs.iter().all(|input| {
+        let before = input.vout.checked_sub(1).filter(|before| *before > 0);
+        before.is_none_or(|vout| coins.is_spent(&Outpoint { vout, ..*input }))
+    })
+}
 
 impl Chain {
     /// Its outs become its own value, logs of tokens and inner calls, as its shape says.
@@ -22,18 +31,21 @@ impl Chain {
         let mut log = shape.roll(3) as u32;
         for out in outs {
             let from = account(rules::SENDERS[shape.roll(rules::SENDERS.len())]);
-            let (to, amount) = paid(out);
+            let (to, mut amount) = paid(out);
+            // A call that moves nothing is none: its place is the next one's.
+            amount += u64::from(amount == 0 && self.wire.is_some());
             call = match shape.roll(5) {
                 0 => call.inner(log, &from, &to, amount),
                 1 => call.log_from(log, rules::LATER, &from, &to, amount),
                 _ => call.log_from(log, rules::TUSD, &from, &to, amount),
             };
-            if shape.once_in(12) {
+            if shape.once_in(12) && self.wire.is_none() {
                 call = call.doubt(Doubt::ALL[shape.roll(2)]);
             }
             log += 1 + shape.roll(2) as u32;
         }
-        if shape.once_in(12) { call.fails() } else { call }
+        let call = if shape.once_in(12) { call.fails() } else { call };
+        self.as_wired(call)
     }
 
     pub(super) fn make_call(&mut self, spec: &TxSpec) -> Arc<Tx> {
@@ -76,6 +88,14 @@ impl Chain {
             return call.again(tx);
         }
         let other = account([0, 1, 2, 4, 50][fate.roll(5)]);
-        call.changed(fate.roll(7), fate.roll(4), &other).again(tx)
+        let call = call.changed(fate.roll(7), fate.roll(4), &other);
+        self.as_wired(call).again(tx)
+    }
+
+    fn as_wired(&self, call: Call) -> Call {
+        match self.wire {
+            Some(_) => call.without_self_calls(&account(53)),
+            None => call,
+        }
     }
 }

@@ -4,8 +4,11 @@
 mod btc;
 mod effects;
 mod evm;
+mod mangle;
 mod nodes;
 pub mod rules;
+mod twins;
+pub mod wire;
 
 pub use effects::note_effects;
 pub use nodes::HONEST;
@@ -18,6 +21,7 @@ use creditd::clock::Clock;
 use creditd::rules::{BlockHash, Txid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use wire::Wire;
 
 /// What an act touched, for a line of the report.
 pub type Touched = String;
@@ -45,6 +49,8 @@ pub struct Chain {
     nonces: BTreeMap<u32, u64>,
     /// How many blocks each node lags.
     lags: Vec<u64>,
+    /// The same chain behind JSON, where the real source is to ask for it.
+    pub wire: Option<Wire>,
     /// A branch that leaves the tip deeper is for an operator.
     window: u64,
 }
@@ -61,9 +67,15 @@ struct Template {
 impl World {
     pub fn new(kind: Kind, terms: &Terms) -> World {
         let chain = |is_evm: bool| Chain::new(is_evm, terms);
+        let wired = |mut chain: Chain| {
+            chain.wire = Some(Wire::new(&chain.nodes));
+            chain
+        };
         let chains = match kind {
+            // The wire to a Bitcoin node is not built yet.
             Kind::Btc | Kind::WireBtc => vec![chain(false)],
-            Kind::Evm | Kind::WireEvm => vec![chain(true)],
+            Kind::Evm => vec![chain(true)],
+            Kind::WireEvm => vec![wired(chain(true))],
             Kind::Both => vec![chain(false), chain(true)],
         };
         World {
@@ -121,6 +133,10 @@ impl World {
             let tip = world.tip();
             let tip = world.tree.extend(tip, count);
             world.all_go_to(tip);
+            drop(world);
+            if let Some(wire) = &chain.wire {
+                wire.follow();
+            }
         }
     }
 
@@ -199,11 +215,20 @@ impl Chain {
             calls: BTreeMap::new(),
             nonces: BTreeMap::new(),
             lags: vec![0; count],
+            wire: None,
             window: u64::from(terms.window),
         }
     }
 
     fn act(&mut self, act: &Act, dice: &mut Dice) -> Option<Touched> {
+        let touched = self.act_here(act, dice);
+        if let Some(wire) = &self.wire {
+            wire.follow();
+        }
+        touched
+    }
+
+    fn act_here(&mut self, act: &Act, dice: &mut Dice) -> Option<Touched> {
         match act {
             Act::Mine {
                 txs,
@@ -229,6 +254,20 @@ impl Chain {
             | Act::Replay { .. }
             | Act::Rest => None,
         }
+    }
+
+    /// What this chain has for an id that the daemon was told: of a block or a transaction.
+    pub fn scripted_id(&self, id: [u8; 32]) -> [u8; 32] {
+        match &self.wire {
+            Some(wire) => wire.twins().scripted(id),
+            None => id,
+        }
+    }
+
+    /// The first block as the daemon is told of it.
+    fn genesis(&self) -> BlockHash {
+        let twin = self.wire.as_ref().and_then(|wire| wire.twins().genesis());
+        twin.unwrap_or_else(|| self.nodes.world().tree.genesis())
     }
 
     /// Those of the transactions that anybody made.
@@ -276,8 +315,9 @@ impl Chain {
     /// What of `wanted` can be mined on a block, in this order.
     fn minable(&self, parent: &BlockHash, wanted: Vec<Arc<Tx>>) -> Vec<Arc<Tx>> {
         let mut coins = self.nodes.world().tree.coins(parent);
+        let is_wired = self.wire.is_some();
         let fits = |tx: &Arc<Tx>| {
-            let fits = coins.allows(tx);
+            let fits = coins.allows(tx) && (!is_wired || evm::is_next(&coins, tx));
             if fits {
                 coins.apply(tx);
             }
@@ -417,36 +457,6 @@ impl Chain {
         }
         remember(&mut self.left, at);
         Some(format!("{depth} blocks lost to {mined}"))
-    }
-
-    fn heal(&mut self) {
-        let mut world = self.nodes.world();
-        world.current = 0;
-        world.alternates = false;
-        world.hook = None;
-        world.latency_ms = 0;
-        self.lags.fill(0);
-        for node in &mut world.nodes {
-            node.faults = Default::default();
-            node.headers_only.clear();
-            if self.is_evm {
-                node.finality = nodes::HONEST;
-            }
-        }
-        let best = world.nodes.iter().map(|node| world.tree.block(&node.tip));
-        let best = best.max_by_key(|block| block.held.chainwork);
-        let mut best = best.map(|block| block.hash()).unwrap();
-        let most = world
-            .tree
-            .blocks()
-            .map(|block| block.held.chainwork)
-            .max()
-            .unwrap();
-        // As much work as any branch that there ever was, and some more: nobody doubts the tip.
-        while world.tree.block(&best).held.chainwork <= most {
-            best = world.tree.extend(best, 1);
-        }
-        world.all_go_to(best);
     }
 }
 

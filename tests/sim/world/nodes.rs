@@ -52,7 +52,11 @@ impl Chain {
                 Some(format!("node {number}"))
             }
             // Wire seeds alone have something to lie about.
-            NodeAct::Lie(_) => None,
+            NodeAct::Lie(lie) => {
+                let wire = self.wire.as_ref()?;
+                wire.lie(lie, 1 + dice.roll(6) as u32, dice.next());
+                Some(format!("the next answers: {lie:?}"))
+            }
             NodeAct::Down
             | NodeAct::Up
             | NodeAct::Fail(_)
@@ -208,5 +212,40 @@ impl Chain {
             finalized: 30,
         };
         Some(format!("node {number} tells old tags"))
+    }
+
+    /// Faults end, and all are on the best branch, which is better than any that there ever was.
+    pub(super) fn heal(&mut self) {
+        let mut world = self.nodes.world();
+        world.current = 0;
+        world.alternates = false;
+        world.hook = None;
+        world.latency_ms = 0;
+        self.lags.fill(0);
+        for node in &mut world.nodes {
+            node.faults = Default::default();
+            node.headers_only.clear();
+            if self.is_evm {
+                node.finality = HONEST;
+            }
+        }
+        let best = world.nodes.iter().map(|node| world.tree.block(&node.tip));
+        let best = best.max_by_key(|block| block.held.chainwork);
+        let mut best = best.map(|block| block.hash()).unwrap();
+        let most = world
+            .tree
+            .blocks()
+            .map(|block| block.held.chainwork)
+            .max()
+            .unwrap();
+        // As much work as any branch that there ever was, and some more: nobody doubts the tip.
+        while world.tree.block(&best).held.chainwork <= most {
+            best = world.tree.extend(best, 1);
+        }
+        world.all_go_to(best);
+        drop(world);
+        if let Some(wire) = &self.wire {
+            wire.heal();
+        }
     }
 }

@@ -117,7 +117,7 @@ impl Chain {
             chain: NewChain {
                 assets,
                 id,
-                genesis: Some(self.nodes.world().tree.genesis()),
+                genesis: Some(self.genesis()),
                 alias: self.alias().to_owned(),
             },
             start: Start::Height(1),

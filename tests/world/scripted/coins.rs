@@ -53,6 +53,11 @@ impl Coins {
         !is_known && tx.inputs.iter().all(|input| self.has(input))
     }
 
+    /// Is it used up on this branch?
+    pub fn is_spent(&self, input: &Outpoint) -> bool {
+        self.here.spent.contains(input) || self.below.spent.contains(input)
+    }
+
     fn has(&self, input: &Outpoint) -> bool {
         if self.here.unspent.contains(input) {
             return true;

@@ -124,6 +124,18 @@ impl Call {
         self
     }
 
+    /// Calls of an account by itself become calls by another: they move nothing, and real nodes do not count
+    /// them.
+    pub fn without_self_calls(mut self, other: &Script) -> Call {
+        for out in &mut self.legs {
+            let leg = out.leg.as_mut().unwrap();
+            if leg.place >> 32 > 0 && leg.from == out.script {
+                leg.from = other.clone();
+            }
+        }
+        self
+    }
+
     /// How a later run may differ: what the transaction says by itself stays. `what` picks a movement.
     pub fn changed(&self, how: usize, what: usize, other: &Script) -> Call {
         let mut call = self.clone();
@@ -147,8 +159,11 @@ impl Call {
                 // The same movements in another order.
                 let with = runs[(what + 1) % runs.len()];
                 let places = [at, with].map(|leg| call.legs[leg].leg.as_ref().unwrap().place);
-                call.legs[at].leg.as_mut().unwrap().place = places[1];
-                call.legs[with].leg.as_mut().unwrap().place = places[0];
+                // A log stays a log, and a call a call.
+                if places[0] >> 32 == places[1] >> 32 {
+                    call.legs[at].leg.as_mut().unwrap().place = places[1];
+                    call.legs[with].leg.as_mut().unwrap().place = places[0];
+                }
             }
             _ => call.is_failed = true,
         }

@@ -17,6 +17,7 @@ mod source;
 mod told;
 mod tree;
 
+pub use coins::Coins;
 pub use evm::{Call, Finality, Leg, account, asset_key, token};
 pub use source::{Hook, Scripted, World};
 pub use told::{LeftTold, ListTold, TipTold, Told};

@@ -116,7 +116,7 @@ impl Scripted {
             hang,
             before,
             after,
-        } = self.world().delays();
+        } = self.world().delays(0);
         self.pause(hang + before).await;
         if hang == TIME_OUT {
             return Err(unreachable(doing, "no answer in time"));
@@ -130,6 +130,18 @@ impl Scripted {
         }
         self.pause(after).await;
         answer
+    }
+
+    /// Comes through to the node that answers now, or to one of those after it, as for any question; whoever
+    /// has come through asks it in another way.
+    pub async fn reach(&self, after: usize) -> Result<usize, SourceError> {
+        tokio::task::yield_now().await;
+        let delays = self.world().delays(after);
+        self.pause(delays.hang + delays.before + delays.after).await;
+        if delays.hang == TIME_OUT {
+            return Err(unreachable("call", "no answer in time"));
+        }
+        self.world().answer(delays.node, "call", |_, _| Ok(delays.node))
     }
 
     async fn pause(&self, span: Duration) {
@@ -168,10 +180,11 @@ fn chain_id(tree: &Tree) -> ChainId {
 
 impl World {
     /// Chooses who is asked, and how long the answer takes.
-    fn delays(&mut self) -> Delays {
+    fn delays(&mut self, after: usize) -> Delays {
         if self.alternates {
             self.current = (self.current + 1) % self.nodes.len();
         }
+        let node = (self.current + after) % self.nodes.len();
         let latency = match self.latency_ms {
             0 => Duration::ZERO,
             most => Duration::from_millis(self.dice.next() % (most + 1)),
@@ -180,14 +193,14 @@ impl World {
             true => (latency, Duration::ZERO),
             false => (Duration::ZERO, latency),
         };
-        let hangs = &mut self.nodes[self.current].faults.hangs;
+        let hangs = &mut self.nodes[node].faults.hangs;
         let hang = TIME_OUT.min(*hangs);
         *hangs -= hang;
         if let Some(told) = self.told.as_mut().filter(|_| !hang.is_zero()) {
             told.mark(if hang == TIME_OUT { "hung" } else { "hang_ended" });
         }
         Delays {
-            node: self.current,
+            node,
             hang,
             before,
             after,
