@@ -154,8 +154,13 @@ fn fed<'r>(report: &'r Value, input: &str) -> &'r Value {
 fn drill_of_a_sound_database_changes_nothing_and_touches_nothing_outside() {
     let mut shop = Shop::open();
     let (files, heard) = (shop.files(), shop.receiver.heard().len());
+    let asked_before = shop.node.stub.calls().len();
     let report = shop.report(0, &[]);
     assert_eq!(shop.files(), files, "the live file and its folder");
+    for call in &shop.node.stub.calls()[asked_before..] {
+        let is_question = call.method.starts_with("get") || call.method.starts_with("rest/block");
+        assert!(is_question, "{call:?}");
+    }
     assert_eq!(
         shop.receiver.connections(),
         heard.min(shop.receiver.connections())

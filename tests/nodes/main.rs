@@ -22,6 +22,7 @@ mod cases_reorg;
 #[path = "../common/mod.rs"]
 mod common;
 mod conformance;
+mod drill;
 mod evm_daemon;
 mod evm_proxy;
 mod evm_reread;

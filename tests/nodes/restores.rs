@@ -16,18 +16,18 @@ use crate::common::wait::{PATIENCE, wait_until};
 use crate::pools::{EVM_ACCOUNT, descriptor};
 
 /// A merchant with a chain of each kind, and a receiver of callbacks.
-struct Market {
-    bitcoin: RegtestNode,
-    anvil: AnvilNode,
-    receiver: Receiver,
-    daemon: Daemon,
+pub struct Market {
+    pub bitcoin: RegtestNode,
+    pub anvil: AnvilNode,
+    pub receiver: Receiver,
+    pub daemon: Daemon,
     client: Client,
     folder: tempfile::TempDir,
     addresses: BTreeSet<String>,
 }
 
 impl Market {
-    fn open(chain_id: u64) -> Market {
+    pub fn open(chain_id: u64) -> Market {
         let (bitcoin, anvil) = (RegtestNode::start(), AnvilNode::start(chain_id));
         bitcoin.fund();
         let receiver = Receiver::http(Ipv4Addr::LOCALHOST, |_, to| answer(to, 204, b""));
@@ -74,7 +74,7 @@ impl Market {
 
     /// An invoice, on an address that nobody ever had.
     #[track_caller]
-    fn invoice(&mut self, key: &str, asset: &str, amount: &str) -> Value {
+    pub fn invoice(&mut self, key: &str, asset: &str, amount: &str) -> Value {
         let body = json!({"asset": asset, "amount": amount, "expires_in": 86400}).to_string();
         let made = wait_until("an address is handed out", PATIENCE, || {
             let reply = self.client.post("/v1/invoices", key, &body);
@@ -86,7 +86,7 @@ impl Market {
     }
 
     /// Pays on Bitcoin; in the pool of the node alone.
-    fn pay(&self, address: &Value, sat: u64) -> String {
+    pub fn pay(&self, address: &Value, sat: u64) -> String {
         let (coin, change) = (self.bitcoin.coin(), self.bitcoin.new_address());
         let rest = coin.sat - sat - 1_000;
         let paid = self
@@ -95,14 +95,14 @@ impl Market {
         paid.hex
     }
 
-    fn back_up(&self, name: &str) -> PathBuf {
+    pub fn back_up(&self, name: &str) -> PathBuf {
         let copy = self.folder.path().join(name);
         self.daemon.json(&["backup", copy.to_str().unwrap()]);
         copy
     }
 
     /// The daemon is killed, and a backup takes the place of its database.
-    fn put_in_place(&mut self, copy: &Path) {
+    pub fn put_in_place(&mut self, copy: &Path) {
         self.daemon.kill9();
         let database = self.daemon.database();
         for suffix in ["", "-wal", "-shm"] {
@@ -111,13 +111,13 @@ impl Market {
         std::fs::copy(copy, database).unwrap();
     }
 
-    fn start(&mut self) {
+    pub fn start(&mut self) {
         self.daemon.start_again();
         self.client.port = self.daemon.api_port();
     }
 
     #[track_caller]
-    fn wait_restored(&self) {
+    pub fn wait_restored(&self) {
         wait_until("the restore is over", PATIENCE, || {
             let open = "SELECT count(*) FROM restored_chains WHERE state IN ('catching_up', 'stating')";
             (self.daemon.count(open) == 0).then_some(())
@@ -141,7 +141,7 @@ impl Market {
     }
 
     #[track_caller]
-    fn wait_delivered(&self) {
+    pub fn wait_delivered(&self) {
         wait_until("all is delivered", PATIENCE, || {
             let waiting = "SELECT count(*) FROM deliveries WHERE state <> 'delivered'";
             (self.daemon.count(waiting) == 0).then_some(())
