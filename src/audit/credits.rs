@@ -5,7 +5,9 @@ use super::report::{ChainReport, Credits, unproven};
 use super::unspent::in_block;
 use super::{Told, words};
 use crate::chain::SourceError;
-use crate::chain::bitcoin::BlockAgain;
+use crate::chain::bitcoin::{BitcoinSource, BlockAgain};
+use crate::chain::evm::{Again, EvmSource};
+use crate::egress::HttpDial;
 use crate::rules::audit::{Claim, FindingKind, judge_credit};
 use crate::rules::{BlockHash, Outpoint, Paid, TaggedBlock};
 use crate::store::{AuditMark, FindingRow, StoreError};
@@ -55,7 +57,7 @@ async fn slices(ground: &Ground<'_>, node: &Node, credits: &mut Credits, told: T
     let key = first.chain.key;
     let (total, mut mark) = ground
         .store
-        .read(move |tx| Ok((tx.claim_count(key)?, tx.audit_mark(key, PASS)?)))
+        .apart(move |database| database.read(|tx| Ok((tx.claim_count(key)?, tx.audit_mark(key, PASS)?))))
         .await?;
     if ground.audit.scope.again {
         mark.place = 0;
@@ -202,7 +204,46 @@ async fn judge(
 
 /// What the node has at the outpoints of these claims, in their order.
 async fn show(node: &Node, claims: &[Claim]) -> Result<Vec<Shown>, SourceError> {
-    let Node::Bitcoin(source) = node;
+    match node {
+        Node::Bitcoin(source) => show_coins(node, source, claims).await,
+        Node::Evm(source) => show_receipts(node, source, claims).await,
+    }
+}
+
+async fn show_receipts(
+    node: &Node,
+    source: &EvmSource<HttpDial>,
+    claims: &[Claim],
+) -> Result<Vec<Shown>, SourceError> {
+    let mut shown = Vec::with_capacity(claims.len());
+    for claim in claims {
+        let hash = match claim.hash {
+            Some(hash) => Some(hash),
+            None => node.hash_at(claim.height).await?,
+        };
+        let Some(hash) = hash else {
+            let why = format!("the node has no block at height {}", claim.height);
+            shown.push(Shown::Unproven(why));
+            continue;
+        };
+        let booked = TaggedBlock {
+            height: claim.height,
+            hash,
+        };
+        shown.push(match source.payment_again(claim.outpoint, booked).await? {
+            Again::Shown(paid) => Shown::Is(Some(paid)),
+            Again::Absent => Shown::Is(None),
+            Again::Unproven(why) => Shown::Unproven(why),
+        });
+    }
+    Ok(shown)
+}
+
+async fn show_coins(
+    node: &Node,
+    source: &BitcoinSource<HttpDial>,
+    claims: &[Claim],
+) -> Result<Vec<Shown>, SourceError> {
     let outpoints: Vec<Outpoint> = claims.iter().map(|claim| claim.outpoint).collect();
     let coins = source.unspent(&outpoints).await?;
     let mut hashes: BTreeMap<u64, Option<BlockHash>> = BTreeMap::new();

@@ -3,8 +3,10 @@
 
 use super::Audit;
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
+use crate::chain::evm::endpoints::{Endpoints, EndpointsConfig, Node as Endpoint};
+use crate::chain::evm::{EvmRules, EvmSource};
 use crate::chain::{ChainSource as _, SourceError};
-use crate::config::ChainConfig;
+use crate::config::{ChainConfig, EvmChain};
 use crate::egress::HttpDial;
 use crate::rules::audit::Reach;
 use crate::rules::chain_state::ChainState;
@@ -31,6 +33,7 @@ pub(super) struct Ground<'a> {
 /// A chain's node, asked by other calls than the daemon's.
 pub(super) enum Node {
     Bitcoin(Box<BitcoinSource<HttpDial>>),
+    Evm(Box<EvmSource<HttpDial>>),
 }
 
 /// How far both sides are, on one branch.
@@ -109,12 +112,47 @@ impl<'a> Ground<'a> {
                 Ok(config) => Node::Bitcoin(Box::new(BitcoinSource::new(config, HttpDial::new(), clock))),
                 Err(error) => return Ok(Err(error_line(&error))),
             },
-            ChainConfig::Evm(_) => return Ok(Err("EVM chains are asked of their books alone".to_owned())),
+            ChainConfig::Evm(chain) => match self.endpoints(chain).await? {
+                Ok(source) => Node::Evm(Box::new(source)),
+                Err(why) => return Ok(Err(why)),
+            },
         };
         Ok(match node.identify().await {
             Ok(()) => Ok(node),
             Err(error) => Err(error_line(&error)),
         })
+    }
+
+    /// The endpoints in the reverse order of preference: where there are several, another one is asked than
+    /// the daemon asks.
+    async fn endpoints(&self, chain: &EvmChain) -> Result<Result<EvmSource<HttpDial>, String>, StoreError> {
+        let id = chain.chain.clone();
+        let known = self.store.read(move |tx| {
+            let Some(row) = tx.chain(&id)? else {
+                return Ok((None, Vec::new()));
+            };
+            Ok((row.genesis, tx.inner_sources(row.key)?))
+        });
+        let (genesis, pinned) = known.await?;
+        let mut nodes = Vec::new();
+        for endpoint in chain.endpoints.iter().rev() {
+            let dial = HttpDial::believing(endpoint.ca_file.clone());
+            match Endpoint::of(endpoint, chain.batch_max, dial) {
+                Ok(node) => nodes.push(node),
+                Err(error) => return Ok(Err(error_line(&error))),
+            }
+        }
+        let config = EndpointsConfig {
+            quorum: 1,
+            ..EndpointsConfig::of(chain)
+        };
+        let clock = self.audit.clock;
+        let endpoints = Endpoints::new(config, nodes, genesis, clock);
+        let mut rules = EvmRules::of(chain);
+        if !pinned.is_empty() {
+            rules = rules.with_pinned(&pinned);
+        }
+        Ok(Ok(EvmSource::new(rules, endpoints, clock)))
     }
 
     /// Where both sides are now.
@@ -240,6 +278,7 @@ impl Node {
     async fn identify(&self) -> Result<(), SourceError> {
         match self {
             Node::Bitcoin(source) => source.identity().await.map(drop),
+            Node::Evm(source) => source.identity().await.map(drop),
         }
     }
 
@@ -247,6 +286,7 @@ impl Node {
     pub(super) async fn tip(&self) -> Result<(u64, Option<u64>), SourceError> {
         let tip = match self {
             Node::Bitcoin(source) => source.tip().await?,
+            Node::Evm(source) => source.tip().await?,
         };
         Ok((tip.height, tip.pruned_below))
     }
@@ -258,6 +298,7 @@ impl Node {
     pub(super) async fn hashes(&self, height: u64, count: usize) -> Result<Vec<BlockHash>, SourceError> {
         match self {
             Node::Bitcoin(source) => source.hashes(height, count).await,
+            Node::Evm(source) => source.hashes(height, count).await,
         }
     }
 }

@@ -2,20 +2,23 @@
 //! right, and whether anything is missing. It tells and never mends: all that it writes are its own marks,
 //! findings and runs. Start at [`run`].
 
+mod blocks;
 mod books;
 mod credits;
 mod ground;
+mod job;
 mod outputs;
 mod report;
 mod unspent;
 mod words;
 
+pub use job::job;
 pub use report::{
     Books, Broken, ChainReport, Credits, Found, Ledger, Outputs, Report, Unproven, UnspentCoins,
 };
 
 use crate::clock::{Clock, rfc3339};
-use crate::config::{ChainConfig, Config};
+use crate::config::{ChainConfig, Config, InnerSource};
 use crate::store::{ChainRow, Store, StoreError};
 use ground::Ground;
 use std::time::Duration;
@@ -153,6 +156,7 @@ async fn chain_passes(
             return Ok(());
         }
     };
+    report.not_looked_for.extend(not_looked_for(ground.config));
     if scope.credits {
         credits::pass(ground, &node, report, told).await?;
     }
@@ -165,6 +169,23 @@ async fn chain_passes(
         unspent::pass(ground, source, &node, report, told).await?;
     }
     Ok(())
+}
+
+/// What nobody sees, and what the daemon alone does.
+fn not_looked_for(chain: ChainConfig<'_>) -> Option<String> {
+    let ChainConfig::Evm(chain) = chain else {
+        return None;
+    };
+    match chain.native.as_ref()?.inner {
+        InnerSource::Eip7708 => None,
+        InnerSource::Traces(_) => {
+            Some("credits of coin that contracts send are asked for; what is not booked is not".to_owned())
+        }
+        InnerSource::None { .. } => {
+            let why = "coin that contracts send is seen by nobody: `creditd unattributed list`";
+            Some(why.to_owned())
+        }
+    }
 }
 
 /// The smallest window of the config: that far down no header may be missing.

@@ -2,13 +2,11 @@
 
 use super::ground::{ASKED_AGAIN, Ground, Node, Standing, Stop};
 use super::report::{ChainReport, Outputs, unproven};
-use super::{Told, words};
-use crate::chain::SourceError;
+use super::{Told, blocks, words};
 use crate::clock::millis;
 use crate::rules::audit::{Booked, FindingKind, judge_paid};
-use crate::rules::{BlockHash, Paid, TaggedBlock};
+use crate::rules::{BlockHash, Paid};
 use crate::store::{AuditMark, FindingRow, StoreError};
-use crate::telemetry::error_line;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -31,6 +29,8 @@ struct Read {
     parent: BlockHash,
     payments: u64,
     faults: Vec<FindingRow>,
+    /// What it may pay and the node cannot show.
+    unproven: Vec<(String, String)>,
 }
 
 /// A block, or why the node cannot show it.
@@ -125,7 +125,12 @@ impl Walk<'_> {
         let mut suspects = Vec::new();
         while self.mark.place <= last && !self.ground.is_over() {
             let height = self.mark.place;
-            match ask(self.ground, self.node, standing, height).await? {
+            // Logs come by ranges of blocks.
+            let to = match self.node {
+                Node::Bitcoin(_) => height,
+                Node::Evm(_) => last,
+            };
+            match ask(self.ground, self.node, standing, (height, to)).await? {
                 Ok(read) if self.mark.hash.is_some_and(|below| below != read.parent) => {
                     self.step_back(standing, height, outputs.from_height)?;
                     break;
@@ -133,7 +138,10 @@ impl Walk<'_> {
                 Ok(read) => {
                     outputs.payments += read.payments;
                     suspects.extend(read.faults);
-                    (self.mark.place, self.mark.hash) = (height + 1, Some(read.hash));
+                    for (subject, why) in read.unproven {
+                        unproven(&mut outputs.unproven, &mut outputs.unproven_count, subject, why);
+                    }
+                    (self.mark.place, self.mark.hash) = (to + 1, Some(read.hash));
                 }
                 Err(why) => {
                     // A pruned node has nothing below that, and everything above.
@@ -146,7 +154,7 @@ impl Walk<'_> {
                 }
             }
             outputs.to_height = outputs.to_height.max(self.mark.place.saturating_sub(1));
-            self.blocks += 1;
+            self.blocks += self.mark.place.saturating_sub(height);
             self.tell(standing, outputs.from_height, told);
             self.ground.keep_pace(self.began, self.blocks).await;
         }
@@ -191,11 +199,13 @@ async fn begin(ground: &Ground<'_>, standing: &Standing) -> Result<(AuditMark, b
     let key = standing.chain.key;
     let (mut mark, lowest, listed, version) = ground
         .store
-        .read(move |tx| {
-            let mark = tx.audit_mark(key, PASS)?;
-            let since = (mark.place > 0).then_some(mark.version);
-            let version = tx.list_version()?;
-            Ok((mark, tx.lowest_from(key, since)?, tx.listed_from(key)?, version))
+        .apart(move |database| {
+            database.read(|tx| {
+                let mark = tx.audit_mark(key, PASS)?;
+                let since = (mark.place > 0).then_some(mark.version);
+                let (version, lowest) = (tx.list_version()?, tx.lowest_from(key, since)?);
+                Ok((mark, lowest, tx.listed_from(key)?, version))
+            })
         })
         .await?;
     let start = standing.chain.start_height.unwrap_or_default();
@@ -211,7 +221,10 @@ async fn begin(ground: &Ground<'_>, standing: &Standing) -> Result<(AuditMark, b
         }
     }
     if ground.audit.scope.again {
-        let all = ground.store.read(move |tx| tx.lowest_from(key, None)).await?;
+        let all = ground
+            .store
+            .apart(move |database| database.read(|tx| tx.lowest_from(key, None)))
+            .await?;
         place = all.unwrap_or(start).max(1);
     }
     if let Some(from) = ground.audit.scope.from {
@@ -241,61 +254,57 @@ async fn keep(
     kept.await
 }
 
-/// Reads one block, and holds what it pays against the books.
-async fn ask(ground: &Ground<'_>, node: &Node, standing: &Standing, height: u64) -> Result<Asked, Stop> {
-    let Node::Bitcoin(source) = node;
-    let Some(hash) = node.hash_at(height).await? else {
-        return Ok(Err(format!("the node has no block at height {height}")));
+/// Reads blocks, and holds what they pay against the books.
+async fn ask(
+    ground: &Ground<'_>,
+    node: &Node,
+    standing: &Standing,
+    (from, to): (u64, u64),
+) -> Result<Asked, Stop> {
+    let shown = match node {
+        Node::Bitcoin(source) => blocks::of_bitcoin(source, node, from).await?,
+        Node::Evm(source) => blocks::of_evm(ground, source, node, standing, (from, to)).await?,
     };
-    let block = match source.read_again(TaggedBlock { height, hash }).await {
-        Ok(block) => block,
-        Err(
-            error @ (SourceError::Pruned { .. } | SourceError::MissingData(_) | SourceError::BadBlock { .. }),
-        ) => return Ok(Err(error_line(&error))),
-        Err(error) => return Err(error.into()),
+    let shown = match shown {
+        Ok(shown) => shown,
+        Err(why) => return Ok(Err(why)),
     };
-    let (key, paid) = (standing.chain.key, block.paid().collect::<Vec<Paid>>());
+    let (key, paid) = (standing.chain.key, shown.paid.clone());
     let (booked, ours) = ground
         .store
         .apart(move |database| {
-            database.read(|tx| Ok((tx.booked(key, paid.clone())?, tx.header_at(key, height)?)))
+            database.read(|tx| Ok((tx.booked(key, paid.clone())?, tx.header_at(key, to)?)))
         })
         .await?;
     let payments = booked.len() as u64;
     let mut faults = Vec::new();
-    if let Some(ours) = ours.filter(|ours| ours.header.hash != hash) {
+    if let Some(ours) = ours.filter(|ours| ours.header.hash != shown.hash) {
         let id = &standing.chain.id;
         faults.push(FindingRow {
             chain: Some(key),
             kind: FindingKind::OtherBlock,
-            subject: format!("block {height}"),
-            height: Some(height),
+            subject: format!("block {to}"),
+            height: Some(to),
             what: format!(
-                "the chain has block {} at height {height}, the books have {}",
-                id.print(hash),
+                "the chain has block {} at height {to}, the books have {}",
+                id.print(shown.hash),
                 id.print(ours.header.hash)
             ),
             found_at: 0,
         });
     }
     for (paid, booked) in booked {
-        let mut is_all_ours = false;
-        if booked.output.as_ref().is_some_and(|output| output.is_internal) {
-            let spent = block.spends(&paid.outpoint.txid).unwrap_or_default();
-            let script = paid.script.clone();
-            is_all_ours = ground
-                .store
-                .read(move |tx| tx.is_all_ours(key, &script, &spent))
-                .await?;
-        }
+        let is_internal = booked.output.as_ref().is_some_and(|output| output.is_internal);
+        let is_all_ours = is_internal && shown.is_all_ours(ground, key, &paid).await?;
         faults
             .extend(judge_paid(&paid, &booked, is_all_ours).map(|kind| row(standing, kind, &paid, &booked)));
     }
     Ok(Ok(Read {
-        hash,
-        parent: block.header.parent,
+        hash: shown.hash,
+        parent: shown.parent,
         payments,
         faults,
+        unproven: shown.unproven,
     }))
 }
 
@@ -321,7 +330,7 @@ async fn confirm(ground: &Ground<'_>, node: &Node, mut suspects: Vec<FindingRow>
         let heights: BTreeSet<u64> = suspects.iter().filter_map(|row| row.height).collect();
         let mut still = Vec::new();
         for height in heights.into_iter().filter(|height| *height <= standing.top) {
-            if let Ok(read) = ask(ground, node, &standing, height).await? {
+            if let Ok(read) = ask(ground, node, &standing, (height, height)).await? {
                 let is_suspect = |row: &FindingRow| {
                     suspects
                         .iter()
@@ -343,7 +352,7 @@ async fn look_again(ground: &Ground<'_>, node: &Node, standing: &Standing) -> Re
         let Some(height) = known.height.filter(|_| is_of_block) else {
             continue;
         };
-        let Ok(read) = ask(ground, node, standing, height).await? else {
+        let Ok(read) = ask(ground, node, standing, (height, height)).await? else {
             continue;
         };
         let stands = read

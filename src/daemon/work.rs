@@ -2,6 +2,7 @@
 
 use super::DaemonError;
 use super::chains::new_chains;
+use crate::audit;
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::clock::{Clock, millis};
 use crate::config::{BackupConfig, BitcoinChain, Config};
@@ -31,6 +32,7 @@ pub fn jobs<D: Dial>(config: &Config, pools: Option<Pools<D>>, (store, clock): (
     let mut jobs = inbox::work::jobs(config, store, clock);
     jobs.extend(pools.map(|pools| Arc::new(pools).job(store)));
     jobs.extend(backup.map(|backup| backup_job(backup, store, clock)));
+    jobs.extend(audit::job(config, store, clock));
     jobs.push(retention_job(store));
     jobs
 }
@@ -166,8 +168,10 @@ decimals = 2
 "#;
 
     /// Every job of the daemon: what it has done, and once.
-    const ONCE: [(&str, &str, i64); 5] = [
+    const ONCE: [(&str, &str, i64); 6] = [
         ("address-pool", "SELECT count(*) FROM pool_addresses", 2),
+        // Nothing that its node does not tell is a finding.
+        ("audit", "SELECT count(*) FROM audit_findings", 0),
         ("backup", "SELECT 1", 1),
         ("inbox", "SELECT count(*) FROM credits", 2),
         (

@@ -32,6 +32,7 @@ pub(super) async fn exposition(ops: &Ops) -> Result<String, std::fmt::Error> {
     if let Some(readings) = &readings {
         money(&mut page, parts, readings);
         callbacks(&mut page, parts.clock.now_ms(), readings);
+        super::audit::exposition(&mut page, parts.started_ms, readings);
         super::jobs::exposition(&mut page, parts.clock.now_ms(), &readings.jobs);
         let count = |state| {
             (

@@ -2,6 +2,7 @@
 //! signs of life for the service manager. It reads the database and the followers' pulses, writes nothing,
 //! and knows neither nodes nor money. Start at [`Ops::serve`].
 
+mod audit;
 mod health;
 mod jobs;
 mod metrics;

@@ -60,6 +60,19 @@ impl NewAsset {
 }
 
 impl ReadTx<'_> {
+    /// From which height on inner coin is read from which source, lowest first.
+    pub fn inner_sources(&self, chain: ChainKey) -> Result<Vec<(u64, String)>, StoreError> {
+        let mut statement = self.conn().prepare_cached(
+            "SELECT from_height, source FROM inner_sources WHERE chain = ?1 ORDER BY from_height",
+        )?;
+        let mut rows = statement.query([chain.0])?;
+        let mut pinned = Vec::new();
+        while let Some(row) = rows.next()? {
+            pinned.push((uint(row.get(0)?)?, row.get(1)?));
+        }
+        Ok(pinned)
+    }
+
     /// Everything that any chain could ever be paid in.
     pub fn assets(&self) -> Result<Vec<KnownAsset>, StoreError> {
         let mut statement = self.conn().prepare_cached(
@@ -141,18 +154,6 @@ impl WriteTx<'_> {
         }
         pinned.retain(|(height, _)| *height < from);
         pinned.push((from, source.to_owned()));
-        Ok(pinned)
-    }
-
-    fn inner_sources(&self, chain: ChainKey) -> Result<Vec<(u64, String)>, StoreError> {
-        let mut statement = self.conn().prepare_cached(
-            "SELECT from_height, source FROM inner_sources WHERE chain = ?1 ORDER BY from_height",
-        )?;
-        let mut rows = statement.query([chain.0])?;
-        let mut pinned = Vec::new();
-        while let Some(row) = rows.next()? {
-            pinned.push((uint(row.get(0)?)?, row.get(1)?));
-        }
         Ok(pinned)
     }
 

@@ -9,7 +9,7 @@ use crate::rules::policy::Requirement;
 use crate::rules::state::State;
 use crate::rules::{Asset, Outpoint, Paid, Script};
 use rusqlite::{OptionalExtension as _, Row, params};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The position of an EVM outpoint number, without its execution.
 const POSITION: u64 = (1 << 40) - 1;
@@ -45,10 +45,11 @@ impl ReadTx<'_> {
     }
 
     fn claims_where(&self, filter: &str, values: impl rusqlite::Params) -> Result<Vec<ClaimRow>, StoreError> {
+        // The cross join keeps credits first: slices are read in their order, without sorting the rest.
         let sql = format!(
             "SELECT c.rowid, c.id, c.txid, c.vout, c.amount, a.script, s.contract, d.height, h.hash, \
              n.caip GLOB 'eip155:*' \
-             FROM credits c JOIN outputs o ON o.id = c.output JOIN addresses a ON a.id = o.address \
+             FROM credits c CROSS JOIN outputs o ON o.id = c.output JOIN addresses a ON a.id = o.address \
              JOIN assets s ON s.id = c.asset JOIN deposits d ON d.output = c.output \
              JOIN chains n ON n.id = c.chain \
              LEFT JOIN headers h ON h.chain = d.chain AND h.height = d.height \
@@ -222,6 +223,20 @@ impl ReadTx<'_> {
             params![chain.0, script, account],
         )?;
         Ok(found.is_some())
+    }
+
+    /// Which of these scripts are ours.
+    pub fn ours_among(&self, chain: ChainKey, scripts: &[Script]) -> Result<BTreeSet<Script>, StoreError> {
+        let mut statement = self
+            .conn()
+            .prepare_cached("SELECT 1 FROM addresses WHERE chain = ?1 AND script = ?2")?;
+        let mut ours = BTreeSet::new();
+        for script in scripts {
+            if statement.exists(params![chain.0, script])? {
+                ours.insert(script.clone());
+            }
+        }
+        Ok(ours)
     }
 
     /// Watched scripts of a chain, after `place`, with the place of the last.

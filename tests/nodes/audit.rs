@@ -1,21 +1,25 @@
 //! `creditd audit` against a real bitcoind: every fault that is planted in a daemon's file is found, as what
 //! it is, though the tables alone say nothing; and where nothing is wrong nothing is found.
 
+mod evm;
 mod planted;
 
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-use planted::{PLANTED, Spoilt, UNGUARD, answer, kinds, missed};
+use planted::{PLANTED, Spoilt, UNGUARD, all_missed, answer, kinds, sql};
 
 use crate::common::daemon::{Daemon, Setup};
 use crate::common::node::RegtestNode;
 use crate::common::wait::{PATIENCE, wait_until};
 use crate::shop::{Shop, TO_CREDIT, fresh_address, text};
 
+/// The id of no transaction.
+const NOBODY: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
 /// No run by the clock, and nothing is too young.
-const AUDIT: &str = "[audit]\nevery_hours = 0\nage_blocks = 0\n";
+pub const AUDIT: &str = "[audit]\nevery_hours = 0\nage_blocks = 0\n";
 
 fn open() -> Shop {
     Shop::open_with(|setup| setup.tables += AUDIT)
@@ -112,12 +116,8 @@ fn audit_finds_each_planted_fault() {
     shop.await_state(&other.txid, "credited");
     assert_clean(&shop.daemon, &[]);
     shop.daemon.stop();
-    let spoilt = Spoilt::of(&shop.daemon, &payment.txid);
-    let all: Vec<String> = std::thread::scope(|scope| {
-        let cases = PLANTED.iter().map(|case| scope.spawn(|| missed(&spoilt, *case)));
-        let cases: Vec<_> = cases.collect();
-        cases.into_iter().flat_map(|case| case.join().unwrap()).collect()
-    });
+    let spoilt = Spoilt::of(&shop.daemon, &payment.txid, NOBODY);
+    let all = all_missed(&spoilt, "btc", PLANTED);
     assert!(all.is_empty(), "{}", all.join("\n"));
 }
 
@@ -129,7 +129,7 @@ fn what_agrees_again_is_no_finding_any_more() {
     shop.settle();
     shop.await_state(&payment.txid, "credited");
     shop.daemon.stop();
-    let spoilt = Spoilt::of(&shop.daemon, &payment.txid).spoil(PLANTED[0].1);
+    let spoilt = Spoilt::of(&shop.daemon, &payment.txid, NOBODY).spoil(PLANTED[0].1);
     let (answer, code) = spoilt.audit(&["--chain", "btc"]);
     assert_eq!(
         (answer["found"].as_array().unwrap().len(), code),
@@ -207,16 +207,13 @@ fn a_pruned_node_proves_by_its_unspent_coins() {
     let unproven = chain["outputs"]["unproven"].to_string();
     assert!(unproven.contains("pruned"), "{unproven}");
     shop.daemon.stop();
-    let spoilt = Spoilt::of(&shop.daemon, &payment.txid);
-    let (name, sql, _) = PLANTED
-        .iter()
-        .find(|(name, ..)| *name == "a payment that is gone")
-        .unwrap();
-    let (answer, code) = spoilt.spoil(sql).audit(&["--unspent", "--chain", "btc"]);
+    let spoilt = Spoilt::of(&shop.daemon, &payment.txid, NOBODY);
+    let (answer, code) = spoilt
+        .spoil(sql("a payment that is gone"))
+        .audit(&["--unspent", "--chain", "btc"]);
     assert_eq!(
         (kinds(&answer), code),
-        (BTreeSet::from(["unspent_unbooked".to_owned()]), 1),
-        "{name}"
+        (BTreeSet::from(["unspent_unbooked".to_owned()]), 1)
     );
 }
 
@@ -299,4 +296,41 @@ fn an_audit_that_was_killed_goes_on() {
     assert_eq!(outputs["from_height"], reached, "{outputs}");
     assert_eq!(outputs["to_height"], shop.node.height(), "{outputs}");
     assert_eq!(answer["chains"][0]["credits"]["checked"], 1);
+}
+
+/// The daemon's own run, hurried: a log line, a metric, and what `creditd jobs` says.
+#[test]
+fn audit_job_tells_what_it_finds() {
+    let mut shop = Shop::open_with(|setup| {
+        setup.ops_listen = "127.0.0.1:0".to_owned();
+        setup.tables += "[audit]\nage_blocks = 0\n";
+    });
+    let payment = shop.seen_payment(10_000_000);
+    shop.watch();
+    shop.node.mine(1 + TO_CREDIT);
+    shop.settle();
+    shop.await_state(&payment.txid, "credited");
+    shop.daemon.stop();
+    let database = Connection::open(shop.daemon.database()).unwrap();
+    let other = "UPDATE outputs SET address = (SELECT max(id) FROM addresses) \
+                 WHERE id = (SELECT output FROM credits); UPDATE jobs SET next_at = 0 WHERE name = 'audit';";
+    database.execute_batch(other).unwrap();
+    drop(database);
+    shop.daemon.start_again();
+    shop.settle();
+    let line = "creditd_audit_findings{chain=\"btc\",kind=\"other_content\"} 2";
+    wait_until("the metric says so", PATIENCE, || {
+        let (_, page) = shop.daemon.ops("/metrics");
+        page.contains(line).then_some(())
+    });
+    assert!(
+        shop.daemon.log().contains("audit: other_content cr_"),
+        "it is in the log"
+    );
+    shop.daemon.wait_for("the job says so", &["jobs"], |answer| {
+        let mut jobs = answer["jobs"].as_array()?.iter();
+        let job = jobs.find(|job| job["job"] == "audit")?;
+        let done = job["done"].as_str()?;
+        done.ends_with(" checks; 2 found").then_some(())
+    });
 }

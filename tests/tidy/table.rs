@@ -27,7 +27,7 @@ const MODULES: &[(&str, &[&str], bool)] = &[
     ("jobs", &["rules", "chain", "store"], true),
     ("pools", &["rules", "chain", "store", "jobs"], true),
     ("check", &["rules", "chain", "store", "inbox"], true),
-    ("audit", &["rules", "chain", "store"], true),
+    ("audit", &["rules", "chain", "store", "jobs"], true),
     (
         "drill",
         &[

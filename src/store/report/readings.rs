@@ -16,6 +16,11 @@ const NEXT_DUE: &str = "SELECT min(d.due_height) FROM deposits d JOIN chains c O
 const HELD: &str = "SELECT count(*) FROM deposits WHERE chain = ?1 AND held_reason IS NOT NULL";
 const RESCANS: &str = "SELECT count(*) FROM rescans WHERE chain = ?1 AND state = 'running'";
 const UNATTRIBUTED: &str = "SELECT count(*) FROM unattributed WHERE chain = ?1 AND state = 'open'";
+const AUDIT_FINDINGS: &str = "SELECT kind, count(*) FROM audit_findings \
+     WHERE gone_at IS NULL AND chain = ?1 GROUP BY kind";
+const AUDIT_BOOKS: &str = "SELECT count(*) FROM audit_findings WHERE gone_at IS NULL AND chain IS NULL";
+const AUDIT_MARKS: &str =
+    "SELECT pass, place, round_at FROM audit_marks WHERE chain = ?1 AND pass <> 'evidence'";
 const TIME: &str =
     "SELECT time_secs FROM headers WHERE chain = ?1 AND height <= ?2 ORDER BY height DESC LIMIT 1";
 /// The one that reads a whole list: there are as many rows as endpoints, and two look-ups for each. Those of
@@ -52,6 +57,8 @@ pub struct Readings {
     pub jobs: Vec<JobRow>,
     /// Events of the inbox by state, and as `set_aside` those that came with another content.
     pub inbox: Vec<(String, u64)>,
+    /// What the audit found in the books as a whole.
+    pub audit_books: u64,
 }
 
 /// Endpoints that are alike in how they are doing.
@@ -88,6 +95,10 @@ pub struct ChainReadings {
     pub restoring: Option<RestoreStage>,
     /// Unattributed amounts that are open.
     pub unattributed: u64,
+    /// What the audit found, by kind.
+    pub audit_findings: Vec<(String, u64)>,
+    /// The passes of the audit: name, place, and when each was last through, Unix milliseconds.
+    pub audit_passes: Vec<(String, u64, Option<i64>)>,
     /// Invoices by where they stand.
     pub invoices: Vec<(String, u64)>,
     /// Credited payments to invoices' addresses that belong to no order, ever.
@@ -115,6 +126,7 @@ impl ReadTx<'_> {
             endpoints: self.endpoint_readings()?,
             jobs: self.jobs()?,
             inbox: self.tallied("inbox", None)?,
+            audit_books: uint(one(self.conn(), AUDIT_BOOKS, [])?.unwrap_or(0))?,
         })
     }
 
@@ -133,6 +145,8 @@ impl ReadTx<'_> {
             held: count(HELD)?,
             journal: self.tallied("journal", Some(key))?,
             duplicates: self.tallied_alone("duplicates", key)?,
+            audit_findings: self.audit_findings(key)?,
+            audit_passes: self.audit_passes(key)?,
             invoices: self.tallied("invoices", Some(key))?,
             strays: self.tallied_alone("strays", key)?,
             reorgs,
@@ -161,6 +175,26 @@ impl ReadTx<'_> {
             counts.push((row.get(0)?, uint(row.get(1)?)?));
         }
         Ok(counts)
+    }
+
+    fn audit_findings(&self, chain: ChainKey) -> Result<Vec<(String, u64)>, StoreError> {
+        let mut statement = self.conn().prepare_cached(AUDIT_FINDINGS)?;
+        let rows = statement.query_map([chain.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        rows.map(|row| {
+            let (kind, count) = row?;
+            Ok((kind, uint(count)?))
+        })
+        .collect()
+    }
+
+    fn audit_passes(&self, chain: ChainKey) -> Result<Vec<(String, u64, Option<i64>)>, StoreError> {
+        let mut statement = self.conn().prepare_cached(AUDIT_MARKS)?;
+        let rows = statement.query_map([chain.0], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        rows.map(|row| {
+            let (pass, place, round_at) = row?;
+            Ok((pass, uint(place)?, round_at))
+        })
+        .collect()
     }
 
     /// Of a subject that has one kind.
@@ -224,6 +258,9 @@ mod tests {
             HELD,
             RESCANS,
             UNATTRIBUTED,
+            AUDIT_FINDINGS,
+            AUDIT_BOOKS,
+            AUDIT_MARKS,
             TIME,
             ENDPOINTS,
         ] {

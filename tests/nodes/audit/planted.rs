@@ -38,16 +38,16 @@ pub const PLANTED: &[(&str, &str, &str)] = &[
     ),
     (
         "an invented payment",
-        "INSERT INTO txs (id, chain, txid, is_coinbase, first_seen_at) \
-           SELECT 1000, chain, zeroblob(32), 0, first_seen_at FROM txs WHERE id = TX; \
+        "INSERT INTO txs (id, chain, txid, is_coinbase, sender, first_seen_at) \
+           SELECT 1000, chain, NEWTX, 0, sender, first_seen_at FROM txs WHERE id = TX; \
          INSERT INTO inclusions SELECT chain, height, 1000 FROM inclusions WHERE tx = TX; \
          INSERT INTO inputs VALUES (1000, zeroblob(32), 7); \
-         INSERT INTO outputs (id, tx, vout, address, asset, amount, origin) \
-           SELECT 1000, 1000, vout, address, asset, amount, origin FROM outputs WHERE id = OUT; \
+         INSERT INTO outputs (id, tx, vout, address, asset, amount, payer, origin) \
+           SELECT 1000, 1000, vout, address, asset, amount, payer, origin FROM outputs WHERE id = OUT; \
          INSERT INTO deposits SELECT 1000, chain, NEWDEP, merchant, asset, state, height, \
            confirmations, tag, due_height, held_reason, held_at, first_seen_at FROM deposits WHERE output = \
            OUT; \
-         INSERT INTO credits SELECT NEWCR, chain, zeroblob(32), vout, 1000, merchant, asset, \
+         INSERT INTO credits SELECT NEWCR, chain, NEWTX, vout, 1000, merchant, asset, \
            amount, created_at, inbox, reference FROM credits WHERE output = OUT; \
          INSERT INTO journal SELECT 1000, NEWCR, sequence, kind, at, block_height, block_hash, \
            confirmations, tag, due_height, due_hash, reason FROM journal WHERE credit = CR; \
@@ -105,7 +105,7 @@ pub const PLANTED: &[(&str, &str, &str)] = &[
 pub struct Spoilt {
     config: String,
     file: Vec<u8>,
-    rows: [(&'static str, String); 6],
+    rows: [(&'static str, String); 7],
 }
 
 /// A copy of its own, spoilt.
@@ -152,7 +152,8 @@ impl Copied {
 }
 
 impl Spoilt {
-    pub fn of(daemon: &Daemon, txid: &str) -> Self {
+    /// Of a payment, with the ids of one that is invented: in this transaction, at the same place.
+    pub fn of(daemon: &Daemon, txid: &str, invented: &str) -> Self {
         let database = Connection::open(daemon.database()).unwrap();
         let one = |sql: &str| -> String {
             let sql = format!("SELECT CAST(({sql}) AS TEXT)");
@@ -163,11 +164,13 @@ impl Spoilt {
         let credit = one(&format!("SELECT id FROM credits WHERE output = {out}"));
         let deposit = one(&format!("SELECT dep_id FROM deposits WHERE output = {out}"));
         let chain = ChainId::from_stored(one("SELECT caip FROM chains"));
-        drop(database);
         let invented = Outpoint {
-            txid: Txid([0; 32]),
-            vout: 0,
+            txid: Txid::from_hex(invented).unwrap(),
+            vout: one(&format!("SELECT vout FROM outputs WHERE id = {out}"))
+                .parse()
+                .unwrap(),
         };
+        drop(database);
         Self {
             config: std::fs::read_to_string(daemon.config_file()).unwrap(),
             file: std::fs::read(daemon.database()).unwrap(),
@@ -176,6 +179,7 @@ impl Spoilt {
                 ("TX", tx),
                 ("CR", format!("'{credit}'")),
                 ("DEP", format!("'{deposit}'")),
+                ("NEWTX", format!("X'{}'", invented.txid)),
                 ("NEWCR", format!("'{}'", ids::credit_id(&chain, &invented))),
                 ("NEWDEP", format!("'{}'", ids::deposit_id(&chain, &invented))),
             ],
@@ -203,18 +207,34 @@ impl Spoilt {
     }
 }
 
+/// The SQL of one of them.
+pub fn sql(name: &str) -> &'static str {
+    PLANTED.iter().find(|(known, ..)| *known == name).unwrap().1
+}
+
+/// What is wrong with how the audit takes faults, each in a copy of its own.
+pub fn all_missed(spoilt: &Spoilt, chain: &str, cases: &[(&str, &str, &str)]) -> Vec<String> {
+    std::thread::scope(|scope| {
+        let cases = cases
+            .iter()
+            .map(|case| scope.spawn(|| missed(spoilt, chain, *case)));
+        let cases: Vec<_> = cases.collect();
+        cases.into_iter().flat_map(|case| case.join().unwrap()).collect()
+    })
+}
+
 /// What is wrong with how the audit takes a fault; nothing if all is well.
-pub fn missed(spoilt: &Spoilt, (name, sql, kind): (&str, &str, &str)) -> Vec<String> {
+fn missed(spoilt: &Spoilt, chain: &str, (name, sql, kind): (&str, &str, &str)) -> Vec<String> {
     let mut missed = Vec::new();
     let copied = spoilt.spoil(sql);
     // What the tables alone show is no trial of the audit.
     let database = Database::open(&copied.database(), OpenMode::ReadOnly).unwrap();
     let silent = database.read(|tx| tx.violations(144)).unwrap();
     // Nothing is mended, and the next one says the same as long as it is so.
-    for more in [&["--again", "--chain", "btc"][..], &["--chain", "btc"]] {
+    for more in [&["--again", "--chain", chain][..], &["--chain", chain]] {
         let (answer, code) = copied.audit(more);
         let is_found = kinds(&answer) == BTreeSet::from([kind.to_owned()]) && code == 1;
-        if !is_found || !silent.is_empty() || answer["found"][0]["chain"] != "btc" {
+        if !is_found || !silent.is_empty() || answer["found"][0]["chain"] != chain {
             missed.push(format!(
                 "{name} {more:?}: {code} {:#} {silent:?}",
                 answer["found"]

@@ -1,0 +1,171 @@
+//! The same against a real EVM node: coin, coin that a contract sends, a token, and what failed.
+
+use serde_json::{Value, json};
+
+use super::AUDIT;
+use super::planted::{Spoilt, all_missed, answer, sql};
+use crate::common::anvil::AnvilNode;
+use crate::common::contracts::Token;
+use crate::common::daemon::{Daemon, Setup};
+use crate::common::evm::Splitter;
+
+const E1: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
+const E2: &str = "0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359";
+const E3: &str = "0xdbF03B407c01E7cD3CBea99509d93f8DDDC8C6FB";
+
+fn setup(node: &AnvilNode, token: &Token) -> Setup {
+    Setup::for_evm(format!(
+        "{AUDIT}[[evm]]\nalias = \"dev\"\nchain_id = {}\ninstance = \"test\"\npoll_ms = 20\n\
+         [[evm.endpoint]]\nname = \"own\"\nurl = \"{}\"\n\
+         [evm.native]\nsymbol = \"ETH\"\ninner = \"traces\"\npolicy = [ {{ confirmations = 3 }} ]\n\
+         [[evm.token]]\ncontract = \"{}\"\nsymbol = \"TUSD\"\ndecimals = 6\n\
+         policy = [ {{ confirmations = 3 }} ]\n",
+        node.chain_id(),
+        node.url(),
+        token.address.to_lowercase()
+    ))
+}
+
+fn watch(daemon: &Daemon, address: &str) {
+    daemon.json(&["watch", "add", address, "--merchant", "shop"]);
+}
+
+fn wait_height(daemon: &Daemon, height: u64) {
+    daemon.wait_for("the chain is followed", &["chain", "status"], |status| {
+        let chain = &status["chains"][0];
+        (chain["state"] == "following" && chain["height"].as_u64()? >= height).then_some(())
+    });
+}
+
+fn wait_credited(daemon: &Daemon, count: usize) {
+    daemon.wait_for("payments are credited", &["credits"], |answer| {
+        (answer["credits"].as_array()?.len() == count).then_some(())
+    });
+}
+
+fn audit(daemon: &Daemon, more: &[&str]) -> (Value, i32) {
+    let args: Vec<&str> = ["audit", "--json"].iter().chain(more).copied().collect();
+    answer(&daemon.cli(&args))
+}
+
+/// What the SQL of a planted fault says beside the rows that it is about.
+const ONE_MORE: &str = "UPDATE outputs SET amount = AMOUNT + 1 WHERE id = OUT; \
+     UPDATE credits SET amount = AMOUNT + 1 WHERE output = OUT; \
+     UPDATE events SET body = replace(body, AMOUNT, AMOUNT + 1) WHERE subject IN (DEP, CR);";
+
+/// A shop that was paid in each way, and what it was paid by.
+struct Paid {
+    /// Held while the audit asks it.
+    _node: AnvilNode,
+    daemon: Daemon,
+    coin: String,
+    tokens: String,
+    failed: String,
+}
+
+fn bare(txid: &str) -> String {
+    txid.trim_start_matches("0x").to_owned()
+}
+
+fn paid() -> Paid {
+    let node = AnvilNode::start(31_337);
+    let payer = node.account(0);
+    let token = Token::deploy(&node, "TUSD", 6);
+    token.mint(&node, &payer, 1_000_000_000);
+    let splitter = Splitter::deploy(&node);
+    node.mine(1);
+    let daemon = Daemon::start(&setup(&node, &token));
+    wait_height(&daemon, node.height());
+    for address in [E1, E2, E3] {
+        watch(&daemon, address);
+    }
+    let coin = node.invoke(&payer, E1, "0x", 1_500);
+    let tokens = token.transfer(&node, &payer, E1, 5_000_000);
+    splitter.split(&node, &payer, &[(E1, 7_000), (E2, 8_000)], 15_000);
+    node.refuse_coin_at(E3);
+    let failed = node.invoke(&payer, E3, "0x", 2_500);
+    node.mine(12);
+    wait_credited(&daemon, 4);
+    wait_height(&daemon, node.height());
+    Paid {
+        _node: node,
+        daemon,
+        coin: bare(&coin),
+        tokens: bare(&tokens),
+        failed: bare(&failed),
+    }
+}
+
+#[test]
+fn evm_audit_of_a_sound_database_finds_nothing() {
+    let paid = paid();
+    let (answer, code) = audit(&paid.daemon, &[]);
+    assert_eq!((&answer["found"], code), (&json!([]), 0), "{answer:#}");
+    let chain = &answer["chains"][0];
+    assert_eq!(
+        (&chain["credits"]["checked"], &chain["credits"]["proven"]),
+        (&json!(4), &json!(4))
+    );
+    assert!(chain["outputs"]["payments"].as_u64().unwrap() >= 3, "{chain:#}");
+    assert_eq!(chain["not_looked_for"].as_array().unwrap().len(), 1, "{chain:#}");
+}
+
+#[test]
+fn evm_audit_finds_each_planted_fault() {
+    let Paid {
+        _node,
+        mut daemon,
+        coin,
+        tokens,
+        failed,
+    } = paid();
+    daemon.stop();
+    let mut missed = Vec::new();
+    for (txid, amount) in [(&coin, 1_500), (&tokens, 5_000_000)] {
+        let spoilt = Spoilt::of(&daemon, txid, &failed);
+        let one_more = ONE_MORE
+            .replace("AMOUNT + 1", &format!("'{}'", amount + 1))
+            .replace("AMOUNT", &format!("'{amount}'"));
+        let cases = [
+            ("one more", one_more.as_str(), "other_content"),
+            ("gone", sql("a payment that is gone"), "unbooked"),
+            (
+                "to somebody else",
+                sql("the address of another order"),
+                "other_content",
+            ),
+            ("said to be own coin", sql("said to be own coin"), "not_internal"),
+        ];
+        missed.extend(all_missed(&spoilt, "dev", &cases));
+    }
+    let spoilt = Spoilt::of(&daemon, &coin, &failed);
+    let contract = bare(E3);
+    let of_failed = format!(
+        "{} UPDATE outputs SET amount = '2500', \
+         address = (SELECT id FROM addresses WHERE script = X'{contract}') \
+         WHERE id = 1000; UPDATE credits SET amount = '2500' WHERE output = 1000; \
+         UPDATE events SET body = replace(body, '1500', '2500') WHERE subject IN (NEWDEP, NEWCR);",
+        sql("an invented payment")
+    );
+    let cases = [
+        ("a failed transaction", of_failed.as_str(), "not_successful"),
+        ("another block", sql("another block at its height"), "other_block"),
+    ];
+    missed.extend(all_missed(&spoilt, "dev", &cases));
+    let spoilt = Spoilt::of(&daemon, &tokens, "00".repeat(32).as_str());
+    let other_asset = "UPDATE outputs SET asset = (SELECT id FROM assets WHERE contract IS NULL) \
+         WHERE id = OUT; \
+         UPDATE credits SET asset = (SELECT id FROM assets WHERE contract IS NULL) WHERE output = OUT; \
+         UPDATE deposits SET asset = (SELECT id FROM assets WHERE contract IS NULL) WHERE output = OUT;";
+    let cases = [
+        ("another asset", other_asset, "other_content"),
+        ("invented", sql("an invented payment"), "not_on_chain"),
+        (
+            "a credit that never was",
+            sql("a credit that never was"),
+            "overdue",
+        ),
+    ];
+    missed.extend(all_missed(&spoilt, "dev", &cases));
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
+}
