@@ -103,6 +103,11 @@ impl Chain {
         }
     }
 
+    /// Knows nothing but the genesis block, as at the start.
+    pub(super) fn begin_again(&mut self) {
+        *self = Chain::new(self.clock);
+    }
+
     // ---- what is known ----
 
     pub(super) fn block(&self, hash: &BlockHash) -> Option<&Block> {

@@ -54,6 +54,13 @@ impl Server {
         })
     }
 
+    /// Lets something run beside the answers, until the server ends.
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = &self.runtime {
+            runtime.spawn(work);
+        }
+    }
+
     /// `http://127.0.0.1:PORT`
     pub(super) fn url(&self) -> String {
         format!("http://{}", self.address)

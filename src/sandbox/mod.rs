@@ -5,13 +5,20 @@
 
 mod calls;
 mod chain;
+mod control;
 mod encode;
 pub mod evm;
 mod faults;
 mod front;
+mod hand;
 mod http;
+mod look;
 mod mempool;
 mod question;
+mod run;
+pub mod scenario;
+pub mod service;
+pub mod step;
 mod wallet;
 
 use crate::clock::Clock;
@@ -28,6 +35,8 @@ use thiserror::Error;
 use wallet::{Payment, own_script};
 
 pub use faults::Trouble;
+pub use hand::{Done, Refused};
+pub use run::{Ended, Run};
 
 /// How many blocks there are at the start: 20 rewards can be spent.
 const FIRST_BLOCKS: u32 = 120;
@@ -50,6 +59,17 @@ pub enum SandboxError {
     /// The rules of the chain.
     #[error("against the rules: {0}")]
     Refused(String),
+}
+
+/// Where a transaction is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the mempool.
+    Waits,
+    /// In a block of the best chain, with so many blocks from there to the tip, itself counted.
+    Mined(u32),
+    /// Nowhere.
+    Gone,
 }
 
 /// A running simulated node. It ends when this is dropped.

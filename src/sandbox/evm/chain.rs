@@ -17,6 +17,12 @@ use std::sync::Arc;
 /// When every chain here began (2024-01-01): two sandboxes with one chain id have one genesis block.
 const GENESIS_SECS: u64 = 1_704_067_200;
 
+/// The account that is rich from the start.
+pub(super) const PAYER: &str = "payer";
+
+/// 10^27 wei: a billion whole coins.
+const PAYER_WEI: u128 = 1_000_000_000_000_000_000_000_000_000;
+
 /// What a block's or a receipt's bloom is.
 pub(super) type Bloom = [u8; 256];
 
@@ -145,7 +151,7 @@ pub(super) struct Chain {
 
 impl Chain {
     /// A chain of the genesis block alone. The tags stand where Anvil has them.
-    pub(super) fn new(chain_id: u64, instance: &str, clock: Clock, endowment: Endowment) -> Chain {
+    pub(super) fn new(chain_id: u64, instance: &str, clock: Clock) -> Chain {
         let parts: [&[u8]; 3] = [b"genesis", &chain_id.to_be_bytes(), instance.as_bytes()];
         let hash = BlockHash(digest(&parts));
         let genesis = Block {
@@ -157,15 +163,19 @@ impl Chain {
             bloom: None,
             state: Arc::default(),
         };
+        Chain::of(genesis, chain_id, clock)
+    }
+
+    fn of(genesis: Block, chain_id: u64, clock: Clock) -> Chain {
         Chain {
             chain_id,
-            blocks: BTreeMap::from([(hash, genesis)]),
-            active: vec![hash],
+            active: vec![genesis.hash],
+            blocks: BTreeMap::from([(genesis.hash, genesis)]),
             places: BTreeMap::new(),
             pool: Pool::default(),
             known: BTreeMap::new(),
             effects: BTreeMap::new(),
-            endowment,
+            endowment: BTreeMap::from([(Address::of(PAYER), U256::from(PAYER_WEI))]),
             tokens: BTreeMap::new(),
             safe: Mark::Behind(32),
             finalized: Mark::Behind(64),
@@ -175,6 +185,14 @@ impl Chain {
             lag: None,
             serial: 0,
             clock,
+        }
+    }
+
+    /// Knows nothing but its genesis block, as at the start.
+    pub(super) fn begin_again(&mut self) {
+        let genesis = self.active.first().and_then(|hash| self.blocks.remove(hash));
+        if let Some(genesis) = genesis {
+            *self = Chain::of(genesis, self.chain_id, self.clock);
         }
     }
 

@@ -7,6 +7,7 @@ mod chain;
 mod frames;
 mod http;
 mod lag;
+mod look;
 mod params;
 mod pool;
 mod shapes;
@@ -15,6 +16,7 @@ mod tx;
 
 pub use crate::rules::Txid;
 pub use chain::{Mark, Token};
+pub use look::Paid;
 pub use ruint::aliases::U256;
 pub use tx::{Address, CallKind, Effects, InnerCall, Log, Nonce, Odd, TRANSFER_TOPIC, Tx};
 
@@ -25,15 +27,11 @@ use crate::rules::BlockHash;
 use axum::Router;
 use chain::Chain;
 use http::Node;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How many blocks there are at the start: enough for every tag to have left the genesis block.
 const FIRST_BLOCKS: u32 = 80;
-
-/// 10^27 wei: a billion whole coins.
-const PAYER_WEI: u128 = 1_000_000_000_000_000_000_000_000_000;
 
 /// What becomes of the blocks that are no longer on the way to the tip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,8 +86,7 @@ impl EvmSandbox {
     }
 
     fn empty_on(port: u16, chain_id: u64, instance: &str, clock: Clock) -> Result<EvmSandbox, SandboxError> {
-        let endowment = BTreeMap::from([(EvmSandbox::payer(), U256::from(PAYER_WEI))]);
-        let chain = Chain::new(chain_id, instance, clock, endowment);
+        let chain = Chain::new(chain_id, instance, clock);
         let node = Arc::new(Node::new(chain, clock));
         let server = Server::start_on(port, http::routes(node.clone()))?;
         Ok(EvmSandbox {
@@ -106,8 +103,7 @@ impl EvmSandbox {
     /// A node of the genesis block alone that is served nowhere: whoever has it asks its
     /// [`routes`](EvmSandbox::routes).
     pub fn quiet(chain_id: u64, instance: &str, clock: Clock) -> EvmSandbox {
-        let endowment = BTreeMap::from([(EvmSandbox::payer(), U256::from(PAYER_WEI))]);
-        let chain = Chain::new(chain_id, instance, clock, endowment);
+        let chain = Chain::new(chain_id, instance, clock);
         EvmSandbox {
             node: Arc::new(Node::new(chain, clock)),
             server: None,
@@ -121,7 +117,7 @@ impl EvmSandbox {
 
     /// The account that is rich from the start.
     pub fn payer() -> Address {
-        Address::of("payer")
+        Address::of(chain::PAYER)
     }
 
     /// The height of the tip.

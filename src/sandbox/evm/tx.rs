@@ -148,7 +148,7 @@ impl Tx {
 }
 
 /// The selector of `transfer(address,uint256)`.
-const TRANSFER: [u8; 4] = [0xa9, 0x05, 0x9c, 0xbb];
+pub(super) const TRANSFER: [u8; 4] = [0xa9, 0x05, 0x9c, 0xbb];
 
 /// `keccak256("Transfer(address,address,uint256)")`, the first topic of a token's movement.
 pub const TRANSFER_TOPIC: [u8; 32] = [

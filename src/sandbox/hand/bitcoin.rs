@@ -1,0 +1,160 @@
+//! Steps on the Bitcoin node.
+
+use super::*;
+
+const DECIMALS: u8 = 8;
+const SYMBOL: &str = "BTC";
+
+impl Hand {
+    pub(super) fn on_bitcoin(&self, desk: &mut Desk, step: &Step) -> Result<Did, Refused> {
+        match step {
+            Step::Deposit(deposit) => self.pay_bitcoin(desk, deposit),
+            Step::DoubleSpend(rival) => self.double_spend_bitcoin(desk, rival),
+            Step::Replace(rival) => self.replace_bitcoin(desk, rival),
+            Step::Reorg(reorg) => self.reorg_bitcoin(desk, reorg),
+            Step::Evict(of) => self.evict_bitcoin(desk, of),
+            Step::Resend(of) => {
+                let txid = desk.find(On::Btc, &of.tx)?;
+                self.bitcoin.resend(txid).map_err(refused)?;
+                Ok(Did::new(format!("{} waits again", of.tx)).of(txid))
+            }
+            Step::Fail(_) => Err(Refused::new(
+                "a Bitcoin transaction cannot fail: it is in a block or it is not",
+                "use it on evm; here `double-spend`, `replace` and `evict` keep a payment out",
+            )),
+            Step::Tags(_) => Err(Refused::new(
+                "Bitcoin has no tags: depth is all there is",
+                "use it on evm",
+            )),
+            Step::Lag(lag) => {
+                match lag.blocks {
+                    0 => self.bitcoin.catch_up(),
+                    blocks => self.bitcoin.lag(blocks),
+                }
+                Ok(Did::new(lag_words(*lag)))
+            }
+            Step::Mine(Blocks { blocks: count }) => {
+                check_blocks(*count)?;
+                let mined = self.bitcoin.mine(*count).map_err(refused)?;
+                let did = Did::new(format!("mined {}", blocks(*count)));
+                Ok(match mined.last() {
+                    Some(last) => did.in_block(*last),
+                    None => did,
+                })
+            }
+            Step::Node(state) => {
+                let words = trouble_words(state)?;
+                self.bitcoin.set_trouble(state.meant().flatten(), span(state));
+                Ok(Did::new(words))
+            }
+        }
+    }
+
+    fn pay_bitcoin(&self, desk: &mut Desk, deposit: &Deposit) -> Result<Did, Refused> {
+        check_name(deposit.name.as_ref())?;
+        if let Some(token) = deposit.token.as_ref().filter(|token| *token != SYMBOL) {
+            let next = "leave the token out, or use it on evm";
+            return Err(Refused::new(format!("there is no {token} on this chain"), next));
+        }
+        let (address, sat) = (payee(&deposit.to), satoshi(&deposit.amount)?);
+        let txid = self.bitcoin.pay(&address, sat).map_err(refused)?;
+        desk.call(deposit.name.as_ref(), On::Btc, txid);
+        let words = format!("sent {} {SYMBOL} to {address}", in_coins(sat));
+        Ok(Did::new(words).of(txid))
+    }
+
+    /// Whom a rival pays, and how much.
+    fn rival_pays(&self, first: Txid, rival: &Rival, to: Option<&str>) -> Result<(String, u64), Refused> {
+        check_name(rival.name.as_ref())?;
+        let Some((address, sat)) = self.bitcoin.payment_of(first) else {
+            return Err(refused(SandboxError::Unknown(first.to_string())));
+        };
+        let address = rival.to.as_deref().or(to).map_or(address, payee);
+        let sat = rival.amount.as_ref().map_or(Ok(sat), |amount| satoshi(amount))?;
+        Ok((address, sat))
+    }
+
+    fn double_spend_bitcoin(&self, desk: &mut Desk, rival: &Rival) -> Result<Did, Refused> {
+        let first = desk.find(On::Btc, &rival.tx)?;
+        let (address, sat) = self.rival_pays(first, rival, Some(ELSEWHERE))?;
+        let place = self.bitcoin.place(first);
+        let other = self.bitcoin.conflict(first, &address, sat).map_err(refused)?;
+        let (block, how) = match place {
+            Place::Mined(depth) => {
+                let block = self.bitcoin.reorg(depth, &[other]);
+                (block, format!("by a reorg of {}", blocks(depth)))
+            }
+            Place::Waits | Place::Gone => (self.bitcoin.mine_with(&[other]), "by a block".to_owned()),
+        };
+        let block = block.map_err(refused)?;
+        desk.call(rival.name.as_ref(), On::Btc, other);
+        let words = format!(
+            "spent what {} spends, {how}: {} {SYMBOL} to {address}",
+            rival.tx,
+            in_coins(sat)
+        );
+        Ok(Did::new(words).of(other).in_block(block))
+    }
+
+    fn replace_bitcoin(&self, desk: &mut Desk, rival: &Rival) -> Result<Did, Refused> {
+        let first = desk.find(On::Btc, &rival.tx)?;
+        let (address, sat) = self.rival_pays(first, rival, None)?;
+        if self.bitcoin.place(first) != Place::Waits {
+            return Err(does_not_wait(&rival.tx));
+        }
+        let other = self.bitcoin.replace(first, &address, sat).map_err(refused)?;
+        desk.call(rival.name.as_ref(), On::Btc, other);
+        let words = format!(
+            "replaced {}: {} {SYMBOL} to {address}, with a higher fee",
+            rival.tx,
+            in_coins(sat)
+        );
+        Ok(Did::new(words).of(other))
+    }
+
+    fn reorg_bitcoin(&self, desk: &Desk, reorg: &Reorg) -> Result<Did, Refused> {
+        check_blocks(reorg.depth)?;
+        let mut kept = Vec::new();
+        for tx in &reorg.keep {
+            match tx.as_str() {
+                "all" => kept.extend(self.bitcoin.mined_in(reorg.depth)),
+                tx => kept.push(desk.find(On::Btc, tx)?),
+            }
+        }
+        let block = self.bitcoin.reorg(reorg.depth, &kept).map_err(refused)?;
+        Ok(Did::new(reorg_words(reorg, kept.len())).in_block(block))
+    }
+
+    fn evict_bitcoin(&self, desk: &Desk, of: &OfTx) -> Result<Did, Refused> {
+        let txid = desk.find(On::Btc, &of.tx)?;
+        match self.bitcoin.evict(txid) {
+            true => Ok(Did::new(format!("{} has left the mempool", of.tx)).of(txid)),
+            false => Err(does_not_wait(&of.tx)),
+        }
+    }
+}
+
+pub(super) fn does_not_wait(tx: &str) -> Refused {
+    Refused::new(
+        format!("{tx} does not wait for a block"),
+        "`creditd trigger state` shows where it is; a mined one is taken back by `double-spend` or `reorg`",
+    )
+}
+
+/// The address of a label; anything else is an address itself, or refused as one.
+fn payee(text: &str) -> String {
+    match is_word(text) {
+        true => Sandbox::address(text),
+        false => text.to_owned(),
+    }
+}
+
+fn satoshi(text: &str) -> Result<u64, Refused> {
+    let amount = amount(text, DECIMALS, SYMBOL)?;
+    let sat = amount.to_units_string(0).parse();
+    sat.map_err(|_| refused(SandboxError::Funds))
+}
+
+fn in_coins(sat: u64) -> String {
+    Amount::from_u64(sat).to_units_string(DECIMALS)
+}
