@@ -176,7 +176,7 @@ fn answer(cli: &Cli, out: &mut Out) -> anyhow::Result<Outcome> {
         Command::Proof(args) => proof::proof(out, &load(cli)?, args),
         Command::Drill(args) => drill::drill(out, &load(cli)?, args),
         Command::Sandbox(args) => sandbox::sandbox(out, args),
-        Command::Trigger(args) => trigger::trigger(args),
+        Command::Trigger(args) => trigger::trigger(out, args),
         Command::Restored(args) => restored::restored(out, &load(cli)?, args),
         Command::Rescan(args) => repair::rescan(out, &load(cli)?, args),
         Command::Backup { file, replace } => setup::backup(out, &load(cli)?, file, *replace),
@@ -190,7 +190,6 @@ fn refuse_json(cli: &Cli) -> Result<(), Problem> {
         Command::Run => "run",
         Command::Demo { .. } => "demo",
         Command::Sandbox(_) => "sandbox",
-        Command::Trigger(_) => "trigger",
         Command::Completions { .. } => "completions",
         Command::Man => "man",
         Command::Check
@@ -214,6 +213,7 @@ fn refuse_json(cli: &Cli) -> Result<(), Problem> {
         | Command::Audit(_)
         | Command::Proof(_)
         | Command::Drill(_)
+        | Command::Trigger(_)
         | Command::Backup { .. } => return Ok(()),
     };
     match cli.json {

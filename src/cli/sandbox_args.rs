@@ -1,37 +1,174 @@
 //! What can be typed about simulated nodes.
 
-use clap::Args;
+use crate::sandbox::service::{BITCOIN_PORT, CONTROL, EVM_PORT};
+use crate::sandbox::step::On;
+use clap::{Args, Subcommand};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Below the options of `sandbox`.
 pub const SANDBOX: &str = "\
-Nothing of it is kept: a new start is a new chain.
+Nothing of the chains is kept: a new start is two new chains, and creditd needs a new database for them.
+docs/sandbox.md has the scenarios, the control over HTTP, and what the nodes can and cannot do.
 
-Example:
-  creditd sandbox --folder /tmp/nodes";
+Examples:
+  creditd sandbox
+  creditd sandbox --folder /tmp/nodes --bitcoin 0 --evm 0 --listen 127.0.0.1:0 --run double-spend.txt
+
+Exit codes: 0 ended by Ctrl-C, 1 a step of the scenario was refused, 2 could not start.";
 
 /// Below the options of `trigger`.
 pub const TRIGGER: &str = "\
-Exit codes: 0 it has happened, 1 the sandbox refused, 2 none answers.
+TX is a name that was given with --as, or a transaction id. TO is an address of the chain, or a label such
+as order-1, which stands for an address that nobody has the key of. Amounts are in whole units.
 
-Example:
-  creditd trigger mine";
+Examples:
+  creditd trigger deposit order-1 0.29 --as first
+  creditd trigger mine 3
+  creditd trigger reorg 3 --keep first
+  creditd trigger deposit --chain evm order-2 5 --token TUSD
+  creditd trigger node --chain evm limit --for-ms 3000
+
+Exit codes: 0 it has happened, 1 the sandbox refused, 2 none answers.";
 
 /// Where simulated nodes are started.
 #[derive(Debug, Args)]
 pub struct Sandbox {
-    /// Where the file to log in with goes
+    /// For the file to log in with, a config for creditd, and sandbox.json, by which `trigger` finds it
     #[arg(long, value_name = "DIR", default_value = "creditd-sandbox")]
     pub folder: PathBuf,
+    /// Where `trigger` is listened to, on loopback; port 0 is any that is free
+    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = CONTROL)]
+    pub listen: SocketAddr,
+    /// The port of the Bitcoin node; 0 is any that is free
+    #[arg(long, value_name = "PORT", default_value_t = BITCOIN_PORT)]
+    pub bitcoin: u16,
+    /// The port of the EVM node; 0 is any that is free
+    #[arg(long, value_name = "PORT", default_value_t = EVM_PORT)]
+    pub evm: u16,
+    /// Mine a block on both chains every N seconds; without it only `trigger` and scenarios do
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub block_secs: Option<u32>,
+    /// Run this scenario once the nodes are up, then stay until Ctrl-C
+    #[arg(long, value_name = "FILE")]
+    pub run: Option<PathBuf>,
+}
+
+/// What is to happen, and where.
+#[derive(Debug, Args)]
+pub struct Trigger {
+    /// Where the sandbox listens; without it the folder's sandbox.json says so
+    #[arg(long, value_name = "URL", global = true, env = "CREDITD_SANDBOX")]
+    pub sandbox: Option<String>,
+    /// The folder that the sandbox was started with
+    #[arg(long, value_name = "DIR", global = true, default_value = "creditd-sandbox")]
+    pub folder: PathBuf,
+    /// On which chain: btc or evm
+    #[arg(long, value_name = "CHAIN", global = true, default_value = "btc", value_parser = on)]
+    pub chain: On,
+    /// What.
+    #[command(subcommand)]
+    pub what: What,
+}
+
+fn on(word: &str) -> Result<On, String> {
+    On::of_word(word).ok_or_else(|| "there are btc and evm".to_owned())
 }
 
 /// What is to happen.
+#[derive(Debug, Subcommand)]
+pub enum What {
+    /// Send a payment; it waits for a block
+    Deposit {
+        /// An address, or a label such as order-1
+        to: String,
+        /// In whole units: 0.29
+        amount: String,
+        /// EVM: a token's symbol or contract; the chain's coin without it
+        #[arg(long)]
+        token: Option<String>,
+        /// What the transaction is called from now on
+        #[arg(long = "as", value_name = "NAME")]
+        name: Option<String>,
+    },
+    /// Mine a rival that spends what a transaction spends; if that is in a block, by a reorg
+    DoubleSpend(Rival),
+    /// Send a rival with a higher fee, which takes the place of a transaction that waits
+    Replace(Rival),
+    /// Replace the last blocks by one more others; what is not kept waits again
+    Reorg {
+        /// How many blocks
+        depth: u32,
+        /// Transactions that the first new block holds; `all` is every one of the lost blocks
+        #[arg(long, value_name = "TX", num_args = 1..)]
+        keep: Vec<String>,
+    },
+    /// Drop a transaction from the mempool
+    Evict {
+        /// A name or a transaction id
+        tx: String,
+    },
+    /// Send a transaction again that was dropped
+    Resend {
+        /// A name or a transaction id
+        tx: String,
+    },
+    /// EVM: let a transaction fail in every block to come
+    Fail {
+        /// A name or a transaction id
+        tx: String,
+    },
+    /// Let the node forget its last blocks; with 0 it knows them again
+    Lag {
+        /// How many
+        blocks: u32,
+    },
+    /// Mine blocks, the first with all that waits
+    Mine {
+        /// How many
+        #[arg(default_value_t = 1)]
+        blocks: u32,
+    },
+    /// EVM: say where the tags stand: 32 blocks behind the tip, at height @120, or none
+    Tags {
+        /// Of safe
+        #[arg(long, value_name = "PLACE")]
+        safe: Option<String>,
+        /// Of finalized
+        #[arg(long, value_name = "PLACE")]
+        finalized: Option<String>,
+    },
+    /// Give the node a trouble, or take it away
+    ///
+    /// down: 503, as from a proxy before a node that is gone. hang: no answer. limit: 429. login: 401.
+    /// warming: the node is starting. up: none of these.
+    Node {
+        /// down, hang, limit, login, warming or up
+        trouble: String,
+        /// For how long; without it until another is given
+        #[arg(long, value_name = "MS")]
+        for_ms: Option<u64>,
+    },
+    /// Show both chains, what waits, and the names
+    State,
+    /// Let a scenario go on that pauses
+    Go,
+    /// Begin both chains anew, without names and troubles
+    Reset,
+}
+
+/// A rival of a transaction.
 #[derive(Debug, Args)]
-pub struct Trigger {
-    /// Where the sandbox listens
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:18555")]
-    pub sandbox: std::net::SocketAddr,
-    /// What, in words
-    #[arg(required = true, num_args = 1.., value_name = "WORD")]
-    pub words: Vec<String>,
+pub struct Rival {
+    /// A name or a transaction id
+    pub tx: String,
+    /// Whom it pays instead
+    #[arg(long, value_name = "TO")]
+    pub to: Option<String>,
+    /// How much it pays instead
+    #[arg(long)]
+    pub amount: Option<String>,
+    /// What it is called
+    #[arg(long = "as", value_name = "NAME")]
+    pub name: Option<String>,
 }

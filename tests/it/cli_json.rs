@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::cli_addresses::pinned;
 use crate::cli_inbox::with_inbox;
+use crate::cli_sandbox::answers_of_trigger;
 use crate::cli_unattributed::with_unattributed;
 use crate::common::daemon::Daemon;
 use crate::sample::{D1, Sample, txid};
@@ -14,7 +15,7 @@ use crate::sample::{D1, Sample, txid};
 const DOCUMENT: &str = include_str!("../../docs/cli-json.md");
 
 /// Commands that have no answer in JSON, and say so in the document.
-const WITHOUT: [&str; 7] = ["init", "run", "demo", "sandbox", "trigger", "completions", "man"];
+const WITHOUT: [&str; 6] = ["init", "run", "demo", "sandbox", "completions", "man"];
 
 fn collect(value: &Value, keys: &mut BTreeSet<String>) {
     match value {
@@ -157,7 +158,22 @@ fn every_key_is_documented() {
     );
 }
 
+fn trigger_keys_are_documented(commands: &mut BTreeSet<String>) {
+    for (command, answer) in answers_of_trigger() {
+        let mut keys = BTreeSet::new();
+        collect(&answer, &mut keys);
+        let part = part("trigger");
+        let unknown: Vec<_> = keys
+            .iter()
+            .filter(|key| !part.contains(&format!("`{key}`")))
+            .collect();
+        assert!(unknown.is_empty() && !keys.is_empty(), "{command}: {unknown:?}");
+        commands.remove(&*command);
+    }
+}
+
 fn tool_keys_are_documented(files: &Daemon, commands: &mut BTreeSet<String>) {
+    trigger_keys_are_documented(commands);
     let credits = files.json(&["credits"]);
     let credit = credits["credits"][0]["id"].as_str().unwrap();
     for (command, args) in [

@@ -16,7 +16,7 @@ use crate::common::daemon::Daemon;
 use crate::sample::{Sample, txid};
 
 /// Commands that change nothing in the database, or need no key.
-const WITHOUT: [&str; 31] = [
+const WITHOUT: [&str; 44] = [
     "addresses status",
     "audit",
     "backup",
@@ -43,7 +43,20 @@ const WITHOUT: [&str; 31] = [
     "proof",
     "run",
     "sandbox",
-    "trigger",
+    "trigger deposit",
+    "trigger double-spend",
+    "trigger evict",
+    "trigger fail",
+    "trigger go",
+    "trigger lag",
+    "trigger mine",
+    "trigger node",
+    "trigger reorg",
+    "trigger replace",
+    "trigger resend",
+    "trigger reset",
+    "trigger state",
+    "trigger tags",
     "tx",
     "unattributed list",
     "watch import",

@@ -72,6 +72,7 @@ mod cli_json;
 mod cli_once;
 mod cli_reports;
 mod cli_running;
+mod cli_sandbox;
 mod cli_unattributed;
 mod cli_watch;
 mod config;
