@@ -1,6 +1,6 @@
-//! Every call that the sandbox answers: those that creditd makes, and a few for the hand of whoever plays
-//! with it. Everything else is "Method not found". Fields, types, error codes and texts are Bitcoin Core's
-//! (<https://developer.bitcoin.org/reference/rpc/>); a test holds them against a real node.
+//! Every call that the sandbox answers: those that creditd makes, those of other watchers, and a few for the
+//! hand of whoever plays with it. Everything else is "Method not found". Fields, types, error codes and texts
+//! are Bitcoin Core's (<https://developer.bitcoin.org/reference/rpc/>); a test holds them to a real node.
 //!
 //! REST paths, in `http`: `/rest/block/HASH.bin`, `/rest/headers/HASH.bin?count=N`,
 //! `/rest/headers/N/HASH.bin`.
@@ -8,6 +8,7 @@
 use super::chain::{Block, Chain};
 use super::encode::{BITS, TARGET, block_bytes, count_size};
 use super::front::RpcError;
+use super::others::{self, transactions_of, written_out};
 use super::question::{Answer, Arg, Args, Call, Kind};
 use super::script_of;
 use super::wallet::Payment;
@@ -81,6 +82,34 @@ pub(super) const CALLS: &[Call] = &[
             Arg::optional("current_tip", Kind::Text),
         ],
         answer: Answer::WaitForBlock,
+    },
+    // ---- of other watchers ----
+    Call {
+        name: "gettxout",
+        args: &[
+            Arg::needed("txid", Kind::Text),
+            Arg::needed("n", Kind::Number),
+            Arg::optional("include_mempool", Kind::Bool),
+        ],
+        answer: Answer::Read(others::tx_out),
+    },
+    Call {
+        name: "getmempoolentry",
+        args: &[Arg::needed("txid", Kind::Text)],
+        answer: Answer::Read(others::mempool_entry),
+    },
+    Call {
+        name: "scantxoutset",
+        args: &[
+            Arg::needed("action", Kind::Text),
+            Arg::optional("scanobjects", Kind::Any),
+        ],
+        answer: Answer::Read(others::scan_tx_outs),
+    },
+    Call {
+        name: "getzmqnotifications",
+        args: &[],
+        answer: Answer::Read(others::zmq_notifications),
     },
     // ---- by hand ----
     Call {
@@ -240,10 +269,9 @@ fn header_fields(chain: &Chain, block: &Block) -> Map<String, Value> {
 fn block(chain: &Chain, args: &Args) -> Result<Value, RpcError> {
     let block = found(chain, args, "blockhash")?;
     let bytes = block_bytes(&block.header, block.txs.iter().map(AsRef::as_ref));
-    match args.verbosity("verbosity", 1)? {
-        ..=0 => return Ok(json!(const_hex::encode(bytes))),
-        1 => {}
-        2.. => return Err(RpcError::new(-8, "the sandbox knows verbosity 0 and 1 only")),
+    let verbosity = args.verbosity("verbosity", 1)?;
+    if verbosity <= 0 {
+        return Ok(json!(const_hex::encode(bytes)));
     }
     let stripped: usize = block.txs.iter().map(|tx| tx.stripped_size).sum();
     let stripped = 80 + count_size(block.txs.len()) + stripped;
@@ -251,8 +279,11 @@ fn block(chain: &Chain, args: &Args) -> Result<Value, RpcError> {
     fields.insert("strippedsize".to_owned(), json!(stripped));
     fields.insert("size".to_owned(), json!(bytes.len()));
     fields.insert("weight".to_owned(), json!(stripped * 3 + bytes.len()));
-    let txids: Vec<String> = block.txs.iter().map(|tx| tx.txid.to_string()).collect();
-    fields.insert("tx".to_owned(), json!(txids));
+    let txs = match verbosity {
+        ..=1 => block.txs.iter().map(|tx| json!(tx.txid.to_string())).collect(),
+        2.. => transactions_of(chain, block, verbosity),
+    };
+    fields.insert("tx".to_owned(), txs);
     Ok(Value::Object(fields))
 }
 
@@ -285,23 +316,22 @@ fn raw_transaction(chain: &Chain, args: &Args) -> Result<Value, RpcError> {
             "The genesis block coinbase is not considered an ordinary transaction and cannot be retrieved",
         ));
     }
-    if args.verbosity("verbosity", 0)? > 0 {
-        return Err(RpcError::new(-8, "the sandbox knows verbosity 0 only"));
-    }
-    let (tx, why) = if args.text("blockhash").is_empty() {
+    let verbosity = args.verbosity("verbosity", 0)?;
+    let (tx, block, why) = if args.text("blockhash").is_empty() {
         // Without an index of transactions only the mempool is looked at.
         let why = "No such mempool transaction. Use -txindex or provide a block hash to enable blockchain \
                    transaction queries";
-        (chain.mempool.get(&txid), why)
+        (chain.mempool.get(&txid), None, why)
     } else {
         let hash = BlockHash(args.hash("blockhash", "parameter 3")?);
         let Some(block) = chain.block(&hash) else {
             return Err(RpcError::new(-5, "Block hash not found"));
         };
         let tx = block.txs.iter().find(|tx| tx.txid == txid);
-        (tx, "No such transaction found in the provided block")
+        (tx, Some(block), "No such transaction found in the provided block")
     };
     match tx {
+        Some(tx) if verbosity > 0 => Ok(written_out(chain, tx, block, verbosity)),
         Some(tx) => Ok(json!(const_hex::encode(&tx.bytes))),
         None => Err(RpcError::new(
             -5,

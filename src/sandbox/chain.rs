@@ -34,6 +34,19 @@ pub(super) struct Block {
     spent: Vec<(Outpoint, Coin)>,
 }
 
+impl Block {
+    /// Was it on the best chain ever? Only then is it known what it spends.
+    pub(super) fn was_active(&self) -> bool {
+        self.was_active
+    }
+
+    /// A coin that it spends, while it is on the best chain.
+    pub(super) fn spent(&self, outpoint: &Outpoint) -> Option<&Coin> {
+        let spent = self.spent.iter().find(|(spent, _)| spent == outpoint);
+        spent.map(|(_, coin)| coin)
+    }
+}
+
 /// An output that can be spent.
 #[derive(Clone)]
 pub(super) struct Coin {

@@ -115,6 +115,17 @@ impl Tx {
         Tx::of_version(1, vec![input], vec![output])
     }
 
+    /// As its first four bytes say.
+    pub(super) fn version(&self) -> i32 {
+        let head = self.bytes.first_chunk().copied().unwrap_or_default();
+        i32::from_le_bytes(head)
+    }
+
+    /// Hash of all the bytes, as printed.
+    pub(super) fn wtxid(&self) -> [u8; 32] {
+        as_printed(self.wtxid)
+    }
+
     /// Size as fees count it: bytes of the witness weigh a quarter.
     pub(super) fn virtual_size(&self) -> u64 {
         (self.stripped_size * 3 + self.bytes.len()).div_ceil(4) as u64

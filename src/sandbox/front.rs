@@ -126,5 +126,52 @@ pub(super) fn envelope(id: &Value, outcome: Result<Value, RpcError>) -> Value {
 
 pub(super) fn json_response(status: StatusCode, body: &Value) -> Response {
     let kind = [(header::CONTENT_TYPE, "application/json")];
-    (status, kind, format!("{body}\n")).into_response()
+    (status, kind, format!("{}\n", with_coins(&body.to_string()))).into_response()
+}
+
+/// What stands before an amount until it is sent.
+const COINS: char = '\u{1}';
+
+/// An amount of satoshi as the node writes it: a number with eight digits after the point, which no float
+/// promises to be. It waits in a text until it is sent.
+pub(super) fn coins(sat: u64) -> Value {
+    json!(format!("{COINS}{}.{:08}", sat / 100_000_000, sat % 100_000_000))
+}
+
+/// The same JSON with the amounts of [`coins`] as numbers.
+fn with_coins(text: &str) -> String {
+    let is_amount = |text: &str| {
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        is_plain && text.contains('.')
+    };
+    let mut parts = text.split("\"\\u0001");
+    let mut sent = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once('"').filter(|(amount, _)| is_amount(amount)) {
+            Some((amount, rest)) => {
+                sent.push_str(amount);
+                sent.push_str(rest);
+            }
+            // Somebody's own text, told back.
+            None => {
+                sent.push_str("\"\\u0001");
+                sent.push_str(part);
+            }
+        }
+    }
+    sent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_sent_as_numbers_with_all_their_digits() {
+        let body = json!({"fee": coins(1), "list": [coins(2_100_000_000_000_000), coins(29_000_000)]});
+        let sent = r#"{"fee":0.00000001,"list":[21000000.00000000,0.29000000]}"#;
+        assert_eq!(with_coins(&body.to_string()), sent);
+        let own = json!({"id": "\u{1}x", "why": "not \u{1}1 \"\u{1}"}).to_string();
+        assert_eq!(with_coins(&own), own);
+    }
 }

@@ -6,6 +6,7 @@
 mod calls;
 mod chain;
 mod control;
+mod decoded;
 mod encode;
 pub mod evm;
 mod faults;
@@ -14,6 +15,7 @@ mod hand;
 mod http;
 mod look;
 mod mempool;
+mod others;
 mod question;
 mod run;
 pub mod scenario;

@@ -276,10 +276,11 @@ fn evm_hidden_call_is_unknown() {
     let node = Node::start();
     assert!(node.ask("trace_block", &json!(["0x0"])).is_array());
     node.sandbox.hide_calls(&["trace_block", "txpool_content"]);
-    for method in ["trace_block", "txpool_content", "eth_sendRawTransaction"] {
+    for method in ["trace_block", "txpool_content", "eth_sendTransaction"] {
         assert_eq!(node.code(method, &json!(["0x0"])), -32_601);
     }
     assert_eq!(node.ask("eth_chainId", &json!([])), "0x7a69");
+    assert_eq!(node.code("eth_sendRawTransaction", &json!(["0x0"])), -32_000);
 }
 
 // ---- blocks ----

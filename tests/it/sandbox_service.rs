@@ -125,7 +125,10 @@ fn each_trigger_moves_the_node() {
 
 fn waits_and_is_mined(hand: &Hand<'_>, coin: &str) {
     let begin = hand.height();
-    let did = hand.act("deposit", json!({"to": "order-1", "amount": "0.29", "as": "first"}));
+    let did = hand.act(
+        "deposit",
+        json!({"to": "order-1", "amount": "0.29", "as": "first"}),
+    );
     let words = did["did"].as_str().unwrap();
     assert!(words.starts_with(&format!("sent 0.29 {coin} to ")), "{words}");
     assert_eq!(

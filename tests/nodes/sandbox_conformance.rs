@@ -2,6 +2,9 @@
 //! real bitcoind, which checks it by all rules; then both are asked the same, and their answers compared:
 //! values where they must be equal, JSON types where they may differ, null, error codes, HTTP statuses.
 
+mod bad;
+
+use bad::{bad_forms, bad_questions};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -201,10 +204,14 @@ impl Pair {
             self.ask(situation, "getblockheader", json!([hash]));
             self.ask(situation, "getblockheader", json!([hash, false]));
             self.ask(situation, "getblock", json!([hash]));
-            self.ask(situation, "getblock", json!([hash, 0]));
+            for verbosity in [0, 2, 3] {
+                self.ask(situation, "getblock", json!([hash, verbosity]));
+            }
             for txid in txids {
-                let params = json!([txid.to_string(), false, hash]);
-                self.ask(situation, "getrawtransaction", params);
+                for verbosity in [json!(false), json!(1), json!(2)] {
+                    let params = json!([txid.to_string(), verbosity, hash]);
+                    self.ask(situation, "getrawtransaction", params);
+                }
             }
             for path in [
                 format!("/rest/block/{hash}.bin"),
@@ -215,9 +222,28 @@ impl Pair {
                 self.compare(situation, "GET", &path, "");
             }
         }
+        self.compare_others(situation, txids);
+    }
+
+    /// Calls that creditd never makes.
+    fn compare_others(&mut self, situation: &str, txids: &[Txid]) {
         for txid in txids {
-            self.ask(situation, "getrawtransaction", json!([txid.to_string()]));
+            let txid = txid.to_string();
+            self.ask(situation, "getrawtransaction", json!([txid]));
+            self.ask(situation, "getrawtransaction", json!([txid, true]));
+            self.ask(situation, "getmempoolentry", json!([txid]));
+            for (n, waiting) in [(0, true), (0, false), (1, true), (1, false), (7, true)] {
+                self.ask(situation, "gettxout", json!([txid, n, waiting]));
+            }
         }
+        self.ask(situation, "getzmqnotifications", json!([]));
+        let scripts: Vec<String> = ["a", "b", "c", "d"]
+            .map(|label| format!("addr({})", Sandbox::address(label)))
+            .to_vec();
+        self.ask(situation, "scantxoutset", json!(["start", scripts]));
+        self.ask(situation, "scantxoutset", json!(["start", [{"desc": "raw(51)"}]]));
+        self.ask(situation, "scantxoutset", json!(["status"]));
+        self.ask(situation, "scantxoutset", json!(["abort"]));
     }
 }
 
@@ -404,96 +430,5 @@ fn waiting(pair: &mut Pair) {
             answer["hash"],
             pair.sandbox.block_hash(height).unwrap().to_string()
         );
-    }
-}
-
-/// What a client may get wrong, in both versions of JSON-RPC.
-fn bad_questions(pair: &mut Pair) {
-    let zeros = "00".repeat(32);
-    let not_hex = format!("zz{}", &zeros[2..]);
-    let questions = [
-        ("getblockhash", json!(["0"])),
-        ("getblockhash", json!([])),
-        ("getblockhash", json!([0, 1])),
-        ("getblockhash", json!([-1])),
-        ("getblockhash", json!([1.5])),
-        ("getblockhash", json!([null])),
-        ("getblockhash", json!([5_000_000_000_u64])),
-        ("getblockhash", json!({"height": 0})),
-        ("getblockhash", json!({"hight": 0})),
-        ("getblockheader", json!([])),
-        ("getblockheader", json!([5])),
-        ("getblockheader", json!(["00"])),
-        ("getblockheader", json!([not_hex])),
-        ("getblockheader", json!([UNKNOWN])),
-        ("getblockheader", json!([zeros, 0])),
-        ("getblockheader", json!([zeros, null])),
-        ("getblockheader", json!({"blockhash": UNKNOWN, "verbose": false})),
-        ("getblock", json!(["00"])),
-        ("getblock", json!([not_hex, 0])),
-        ("getblock", json!([UNKNOWN, 0])),
-        ("getbestblockhash", json!([1])),
-        ("getrawmempool", json!([1])),
-        ("getrawtransaction", json!(["00"])),
-        ("getrawtransaction", json!([not_hex])),
-        ("getrawtransaction", json!([UNKNOWN])),
-        ("getrawtransaction", json!([UNKNOWN, false, UNKNOWN])),
-        ("getrawtransaction", json!([UNKNOWN, false, "00"])),
-        ("getrawtransaction", json!([GENESIS_COINBASE])),
-        ("waitfornewblock", json!([-5])),
-        ("waitfornewblock", json!(["a"])),
-        ("generatetoaddress", json!([1, "nobody"])),
-        ("generatetoaddress", json!([0, Sandbox::address("a")])),
-        ("invalidateblock", json!(["00"])),
-        ("nosuchcall", json!([])),
-        ("nosuchcall", json!({"a": 1})),
-        ("getblockhash", json!("0")),
-    ];
-    for (method, params) in questions {
-        pair.ask("version 2.0", method, params.clone());
-        let old = json!({"jsonrpc": "1.0", "id": "x", "method": method, "params": params});
-        pair.compare("version 1.0", "POST", "/", &old.to_string());
-    }
-}
-
-/// Questions that are none, batches, and paths.
-fn bad_forms(pair: &mut Pair) {
-    for body in [
-        "{",
-        "3",
-        "[]",
-        r#"{"id": 1, "method": "getblockcount"}"#,
-        r#"{"method": "getblockcount"}"#,
-        r#"{"jsonrpc": "2.0", "method": "getblockcount"}"#,
-        r#"{"jsonrpc": "2.0", "id": null, "method": "getblockcount"}"#,
-        r#"{"jsonrpc": "2.0", "id": 1}"#,
-        r#"{"id": 1}"#,
-        r#"{"id": 1, "method": 5}"#,
-        r#"[{"jsonrpc": "2.0", "id": 1, "method": "getblockcount"},
-            {"jsonrpc": "2.0", "id": 2, "method": "no"},
-            {"id": 3, "method": "getblockhash", "params": [9]}]"#,
-    ] {
-        pair.compare("form", "POST", "/", body);
-    }
-    for path in [
-        "/rest/block/zz.bin",
-        "/rest/block/zz",
-        "/rest/nothing",
-        "/rest/headers/0/zz.bin",
-        "/rest/headers/x/zz.bin",
-        "/nothing",
-        "/",
-    ] {
-        pair.compare("path", "GET", path, "");
-    }
-    for path in [
-        format!("/rest/block/{UNKNOWN}.bin"),
-        format!("/rest/headers/1/{UNKNOWN}.bin"),
-    ] {
-        pair.compare("path", "GET", &path, "");
-    }
-    for side in [&pair.ours, &pair.theirs] {
-        let (status, ..) = side.send("POST", "/", "{}", "__cookie__:wrong");
-        assert_eq!(status, 401, "{}", side.name);
     }
 }

@@ -194,6 +194,17 @@ impl Pair {
         }
     }
 
+    /// What each transaction did, asked for one by one, as other watchers do.
+    fn same_traces(&mut self, sent: &[Hashes]) {
+        for hashes in sent {
+            self.with_hash(
+                "debug_traceTransaction",
+                hashes,
+                |hash| json!([hash, {"tracer": "callTracer"}]),
+            );
+        }
+    }
+
     /// The block to come has a hash there, and its transactions a place: both are left out, as other nodes
     /// do.
     fn same_pending(&mut self) {
@@ -353,6 +364,7 @@ fn simulated_evm_node_answers_as_a_real_one_does() {
     pair.theirs.mine(2);
     pair.created = pair.created_by(&sent[4]);
     pair.same_transactions(&sent);
+    pair.same_traces(&sent);
     let block = pair.block_hashes(1);
     pair.same_block(&block);
     same_arguments(&mut pair);
@@ -388,6 +400,8 @@ fn same_arguments(pair: &mut Pair) {
         ("eth_getLogs", json!([{"blockHash": UNKNOWN}])),
         ("eth_getLogs", json!([{"blockHash": UNKNOWN, "fromBlock": "0x0"}])),
         ("eth_call", json!([{"to": PLAIN, "data": "0x313ce567"}, "latest"])),
+        ("eth_getCode", json!([PLAIN, "latest"])),
+        ("eth_getCode", json!([PLAIN])),
         ("trace_block", json!(["0x1"])),
         ("trace_block", json!(["0x2"])),
         ("eth_unheardOf", json!([])),

@@ -9,7 +9,7 @@ use super::chain::{Block, Chain, Included};
 use super::frames::{Frame, Place};
 use super::params::{BlockRef, Params, SERVER_ERROR, address, block_hash, block_named, hash, invalid};
 use super::shapes::{self, Position};
-use super::tx::{Address, Signed, hex};
+use super::tx::{Address, GAS_PRICE, Signed, hex};
 use crate::sandbox::front::RpcError;
 use ruint::aliases::U256;
 use serde_json::{Map, Value, json};
@@ -63,6 +63,15 @@ pub(super) const CALLS: &[Call] = &[
     call("trace_block", trace_block),
     // [] -> {pending, queued}: transactions by sender and decimal nonce
     call("txpool_content", pool_content),
+    // ---- of other watchers ----
+    // [address, BLOCK] -> bytes: of tokens one that ends every call, of others none
+    call("eth_getCode", code),
+    // [] -> wei
+    call("eth_gasPrice", gas_price),
+    // [hash, {"tracer": "callTracer"}] -> frame; an unknown transaction is an error
+    call("debug_traceTransaction", trace_transaction),
+    // [bytes]: refused
+    call("eth_sendRawTransaction", send_raw_transaction),
 ];
 
 // ---- the node ----
@@ -325,7 +334,38 @@ fn eth_call(chain: &Chain, params: &Params<'_>) -> Outcome {
     Ok(json!(hex(&answer)))
 }
 
+/// Contracts have code, and other accounts have none. Nobody runs this one, which is `INVALID`.
+fn code(chain: &Chain, params: &Params<'_>) -> Outcome {
+    let account = params.address(0)?;
+    params.state_block(1, chain)?;
+    Ok(json!(match chain.tokens.contains_key(&account) {
+        true => "0xfe",
+        false => "0x",
+    }))
+}
+
+fn gas_price(_: &Chain, _: &Params<'_>) -> Outcome {
+    Ok(shapes::quantity(GAS_PRICE))
+}
+
+fn send_raw_transaction(_: &Chain, _: &Params<'_>) -> Outcome {
+    let why =
+        "the sandbox checks no signature and takes no transaction: `creditd trigger deposit --chain evm`";
+    Err(RpcError::new(SERVER_ERROR, why))
+}
+
 // ---- traces ----
+
+fn trace_transaction(chain: &Chain, params: &Params<'_>) -> Outcome {
+    let hash = params.txid(0)?;
+    if params.get(1)?.get("tracer") != Some(&json!("callTracer")) {
+        return Err(invalid("the sandbox knows callTracer only"));
+    }
+    match chain.mined(&hash) {
+        Some((_, held)) => Ok(Frame::of(&held.tx, &held.effects).to_call_tracer()),
+        None => Err(RpcError::new(SERVER_ERROR, "transaction not found")),
+    }
+}
 
 fn trace_block_by_hash(chain: &Chain, params: &Params<'_>) -> Outcome {
     let hash = params.block_hash(0)?;

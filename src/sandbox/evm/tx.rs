@@ -109,7 +109,7 @@ pub struct Tx {
 }
 
 /// What a plain transaction pays per gas.
-const GAS_PRICE: u64 = 2_000_000_000;
+pub(super) const GAS_PRICE: u64 = 2_000_000_000;
 
 impl Tx {
     /// A payment of type 0x2.
