@@ -1,0 +1,269 @@
+//! The page, from what the runs left.
+
+use super::data::{Evidence, Measured, Sim};
+use super::matrix::MATRIX;
+use super::rows::INVARIANTS;
+use std::fmt::Write as _;
+
+const NOT_RUN: &str = "**Not run yet.**\n";
+
+pub fn page(evidence: &Evidence, limits: &str) -> String {
+    let mut page = String::from(
+        "# What was tried, and what came of it\n\n\
+         Written by `tests/run evidence` from [evidence.json](evidence.json), which the runs themselves\n\
+         left; an ordinary test holds the one to the other. What the words mean is in\n\
+         [invariants.md](invariants.md).\n\n",
+    );
+    measured(&mut page, evidence.measured.as_ref());
+    seeds(&mut page, evidence.sim.as_ref());
+    invariants(&mut page, evidence.sim.as_ref());
+    matrix(&mut page, evidence.sim.as_ref());
+    bugs(&mut page, evidence);
+    kills(&mut page, evidence);
+    beside(&mut page, evidence);
+    let _ = write!(page, "## Known limits\n\n{limits}");
+    page
+}
+
+fn heading(page: &mut String, title: &str) {
+    let _ = write!(page, "## {title}\n\n");
+}
+
+fn table(page: &mut String, columns: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
+    let _ = writeln!(page, "| {} |", columns.join(" | "));
+    let _ = writeln!(page, "|{}", "---|".repeat(columns.len()));
+    for row in rows {
+        let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|")).collect();
+        let _ = writeln!(page, "| {} |", cells.join(" | "));
+    }
+    page.push('\n');
+}
+
+/// 1234567 as `1,234,567`.
+fn number(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn measured(page: &mut String, measured: Option<&Measured>) {
+    let Some(Measured {
+        date,
+        machine,
+        src,
+        schema,
+    }) = measured
+    else {
+        let _ = writeln!(page, "{NOT_RUN}");
+        return;
+    };
+    table(
+        page,
+        &["", ""],
+        [
+            vec!["on".to_owned(), date.clone()],
+            vec!["machine".to_owned(), machine.clone()],
+            vec![
+                "`src`".to_owned(),
+                format!("tree `{src}` (`git rev-parse HEAD:src`)"),
+            ],
+            vec!["`schema.sql`".to_owned(), format!("blob `{schema}`")],
+        ],
+    );
+}
+
+fn seeds(page: &mut String, sim: Option<&Sim>) {
+    heading(page, "Seeds");
+    let Some(sim) = sim else {
+        let _ = writeln!(page, "{NOT_RUN}");
+        return;
+    };
+    let last = sim.first.saturating_add(sim.seeds).saturating_sub(1);
+    let failed: u64 = sim.failures.values().sum();
+    let per_minute = sim.seeds.saturating_mul(60_000) / sim.took_ms.max(1);
+    let row = |name: &str, text: String| vec![name.to_owned(), text];
+    table(
+        page,
+        &["", ""],
+        [
+            row(
+                "seeds",
+                format!(
+                    "{}, from {} to {}",
+                    number(sim.seeds),
+                    number(sim.first),
+                    number(last)
+                ),
+            ),
+            row("ended as they must", number(sim.seeds.saturating_sub(failed))),
+            row("acts of each", number(sim.acts)),
+            row("starts of the daemon", number(sim.lives)),
+            row(
+                "time",
+                format!(
+                    "{} s on {} threads, {} seeds a minute",
+                    number(sim.took_ms / 1_000),
+                    sim.jobs,
+                    number(per_minute)
+                ),
+            ),
+            row(
+                "every 100th ran twice",
+                match sim.differ.len() {
+                    0 => "all ended alike to the last byte".to_owned(),
+                    differ => format!("**{differ} ended differently**"),
+                },
+            ),
+            row("commit", format!("`{}`", sim.commit)),
+        ],
+    );
+}
+
+fn invariants(page: &mut String, sim: Option<&Sim>) {
+    heading(page, "What must always hold");
+    let has_counts = sim.is_some_and(|sim| !sim.checks.is_empty());
+    let rows = INVARIANTS.iter().map(|row| {
+        let texts = [row.name, row.property, row.when, row.by].map(str::to_owned);
+        let check = sim.and_then(|sim| sim.checks.get(row.name));
+        let counts = check.map_or(["-".to_owned(), "-".to_owned()], |check| {
+            [check.asked, check.broken].map(number)
+        });
+        match has_counts {
+            true => [&texts[..], &counts[..]].concat(),
+            false => texts.to_vec(),
+        }
+    });
+    let columns = ["name", "property", "when", "asked by", "asked", "broken"];
+    let shown = if has_counts { 6 } else { 4 };
+    let _ = writeln!(
+        page,
+        "**S**: after every step, **R**: after every restart, **Q**: once the world is at rest, **E**: by \
+         what outsiders were told.\n"
+    );
+    table(page, &columns[..shown], rows);
+}
+
+fn matrix(page: &mut String, sim: Option<&Sim>) {
+    heading(page, "What was done to it");
+    let _ = writeln!(
+        page,
+        "Each number is how often the fault *took effect*, not how often it was drawn.\n"
+    );
+    if sim.is_none() {
+        let _ = writeln!(page, "{NOT_RUN}");
+    }
+    let told = |marks: Vec<(String, u64)>| {
+        let marks = marks.into_iter().map(|(mark, hits)| match hits {
+            0 => format!("**{mark} never**"),
+            hits => format!("{mark} {}", number(hits)),
+        });
+        marks.collect::<Vec<_>>().join(", ")
+    };
+    let rows = MATRIX.iter().map(|row| {
+        let marks = match sim {
+            Some(sim) if sim.marks_of(row).is_empty() => "**not simulated**".to_owned(),
+            Some(sim) => told(sim.marks_of(row)),
+            None => row.marks.join(", "),
+        };
+        let marks = if row.marks.is_empty() {
+            row.elsewhere.to_owned()
+        } else {
+            marks
+        };
+        vec![
+            row.fault.to_owned(),
+            row.must.to_owned(),
+            row.checks.to_owned(),
+            marks,
+        ]
+    });
+    let others = sim.map(|sim| sim.other_marks()).unwrap_or_default();
+    let beside = (!others.is_empty()).then(|| {
+        let cells = ["beside", "as if nothing had been", ""].map(str::to_owned);
+        [cells.to_vec(), vec![told(others)]].concat()
+    });
+    let columns = ["fault", "what must happen", "checks", "took effect"];
+    table(page, &columns, rows.chain(beside));
+}
+
+fn bugs(page: &mut String, evidence: &Evidence) {
+    heading(page, "Planted bugs");
+    let _ = writeln!(
+        page,
+        "Each is a patch of [tests/bugs](../tests/bugs) that somebody could have written. The simulator must \
+         find it.\n"
+    );
+    let Some(bugs) = &evidence.bugs else {
+        let _ = writeln!(page, "{NOT_RUN}");
+        return;
+    };
+    let rows = bugs.iter().map(|bug| {
+        let needed = bug.seeds_needed.map_or("**not found**".to_owned(), number);
+        vec![
+            bug.patch.trim_end_matches(".patch").to_owned(),
+            bug.what.clone(),
+            bug.found_by.clone(),
+            needed,
+            number(bug.limit),
+        ]
+    });
+    table(
+        page,
+        &["bug", "what it does", "found by", "seeds needed", "seeds allowed"],
+        rows,
+    );
+}
+
+fn kills(page: &mut String, evidence: &Evidence) {
+    heading(page, "Killed at every point");
+    let Some(kills) = &evidence.kills else {
+        let _ = writeln!(page, "{NOT_RUN}");
+        return;
+    };
+    let rows = kills.iter().map(|kills| {
+        let numbers = [kills.points, kills.kills, kills.double, kills.lost].map(number);
+        [vec![kills.name.clone()], numbers.to_vec()].concat()
+    });
+    let columns = ["loop", "points", "kills", "effects there twice", "effects lost"];
+    table(page, &columns, rows);
+}
+
+fn beside(page: &mut String, evidence: &Evidence) {
+    heading(page, "Beside the simulator");
+    match &evidence.nodes {
+        Some(nodes) => {
+            let _ = writeln!(
+                page,
+                "{} tests against real nodes passed: {}; {}.\n",
+                number(nodes.tests),
+                nodes.bitcoind,
+                nodes.anvil
+            );
+        }
+        None => {
+            let _ = writeln!(page, "Real nodes: {NOT_RUN}");
+        }
+    }
+    match &evidence.audit {
+        Some(audit) => {
+            let _ = writeln!(page, "Faults planted into the books, for `creditd audit`:\n");
+            let rows = audit
+                .kinds
+                .iter()
+                .map(|(kind, planted)| vec![kind.clone(), number(planted.planted), number(planted.found)]);
+            table(page, &["kind", "planted", "found"], rows);
+        }
+        None => {
+            let _ = writeln!(
+                page,
+                "Faults planted into the books, for `creditd audit`: {NOT_RUN}"
+            );
+        }
+    }
+}
