@@ -1,8 +1,14 @@
 //! What happens in one seed, as a list of acts: drawn from a number, printed and read again as text. Every
 //! reference is "that one of what there is then", so that any part of a script is a script.
 
+mod draw;
+mod text;
+
+use crate::dice::Dice;
+use serde::{Deserialize, Serialize};
+
 /// The chains of a seed, and how their nodes are reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Kind {
     Btc,
     Evm,
@@ -13,7 +19,7 @@ pub enum Kind {
 }
 
 /// The settings of a seed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     pub policy: u8,
     pub window: u8,
@@ -25,7 +31,7 @@ pub struct Terms {
     pub nodes: u8,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Script {
     pub seed: u64,
     pub kind: Kind,
@@ -33,15 +39,24 @@ pub struct Script {
     pub lines: Vec<Line>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
     /// Virtual time that passes after the act.
     pub wait_ms: u32,
+    /// Names the dice of what the act leaves open: other lines may go, and it stays what it was.
+    pub label: u32,
     pub act: Act,
 }
 
+impl Line {
+    /// The number of its dice.
+    pub fn dice(&self, seed: u64) -> u64 {
+        Dice::new(seed ^ (u64::from(self.label) << 32)).next()
+    }
+}
+
 /// Whom an output pays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum To {
     /// A script that is watched (or own) from the start: 0..=5, as in the tables of `world`.
     Early(u8),
@@ -51,13 +66,13 @@ pub enum To {
     Foreign(u8),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Out {
     pub to: To,
     pub amount: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum In {
     /// Coin from elsewhere.
     Fresh,
@@ -66,7 +81,7 @@ pub enum In {
 }
 
 /// A transaction. On EVM chains `shape` decides the sender and which outs are values, logs and inner calls.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TxSpec {
     pub ins: Vec<In>,
     pub outs: Vec<Out>,
@@ -74,7 +89,7 @@ pub struct TxSpec {
 }
 
 /// What a block holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pick {
     /// That one of the mempool of the node that answers.
     Pending(u32),
@@ -82,7 +97,7 @@ pub enum Pick {
 }
 
 /// What a block is mined on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum On {
     Tip,
     /// The tip of a branch that was left.
@@ -90,7 +105,7 @@ pub enum On {
     Below(u8),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Act {
     Mine {
         chain: u8,
@@ -146,7 +161,7 @@ pub enum Act {
     Rest,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeAct {
     Down,
     Up,
@@ -174,7 +189,7 @@ pub enum NodeAct {
 }
 
 /// Wire seeds only: what a node says that is not so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LieKind {
     Amount,
     FakeBlock,
@@ -190,7 +205,7 @@ pub enum LieKind {
 }
 
 /// How a receiver of callbacks answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Manner {
     Good,
     Slow(u16),
@@ -208,7 +223,7 @@ pub enum Manner {
     Dead,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClientAct {
     Create {
         key: u8,
@@ -255,7 +270,7 @@ pub enum ClientAct {
     NoKey,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WebhookAct {
     Good { n: u8 },
     Again { of: u32 },
@@ -265,7 +280,7 @@ pub enum WebhookAct {
     OtherIdSameEvent,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OpAct {
     Watch {
         late: u8,
@@ -306,7 +321,7 @@ pub enum OpAct {
 }
 
 /// Where the daemon dies next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CrashAt {
     /// At the N-th await of its parts.
     Await(u32),
@@ -319,7 +334,7 @@ pub enum CrashAt {
     Sync(u32),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskAct {
     /// Everything that was not synced is lost, torn or reordered; the daemon is dead.
     Power {
@@ -335,7 +350,7 @@ pub enum DiskAct {
 }
 
 /// What is fed again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Input {
     Blocks,
     List,

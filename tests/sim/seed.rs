@@ -1,0 +1,326 @@
+//! One seed: everything happens, then the faults end, and whatever must hold is asked.
+
+use crate::checks::{Checks, Fault};
+use crate::clients::Clients;
+use crate::death::Alive;
+use crate::disk::Folder;
+use crate::life::{Ended, Life, StartFailed};
+use crate::marks;
+use crate::receivers::Receivers;
+use crate::run::Verdict;
+use crate::script::{Act, DiskAct, Line, OpAct, Script};
+use crate::setting::Setting;
+use crate::world::World;
+use std::time::Duration;
+
+const EPOCH_MS: i64 = 1_700_000_000_000;
+
+/// A daemon that does not start in so many tries is stuck.
+const STARTS_MAX: u32 = 6;
+
+/// A seed that is under way.
+pub struct Seed<'a> {
+    pub script: &'a Script,
+    // In this order they are dropped: handles before the folder.
+    pub checks: Checks,
+    pub life: Option<Life>,
+    pub world: World,
+    pub receivers: Receivers,
+    pub clients: Clients,
+    pub setting: Setting,
+    pub folder: Folder,
+    pub at_ms: i64,
+    pub lives: u32,
+    pub trace: Vec<String>,
+    /// All tables at the end.
+    pub last: Vec<String>,
+}
+
+impl<'a> Seed<'a> {
+    pub fn new(script: &'a Script) -> Seed<'a> {
+        Seed {
+            script,
+            checks: Checks::new(&script.terms),
+            life: None,
+            world: World::new(script.kind, &script.terms),
+            receivers: Receivers::new(),
+            clients: Clients::default(),
+            setting: Setting::new(script.seed, &script.terms),
+            folder: Folder::fresh(&script.seed.to_string()),
+            at_ms: EPOCH_MS,
+            lives: 0,
+            trace: Vec::new(),
+            last: Vec::new(),
+        }
+    }
+
+    pub fn whole(&mut self) -> Result<(), Verdict> {
+        let Seed { folder, world, .. } = self;
+        let terms = &self.script.terms;
+        self.setting
+            .set_up(folder, world, terms, &self.receivers, self.at_ms);
+        self.start()?;
+        for line in &self.script.lines {
+            let done = self.line(line)?;
+            let cursor = self.checks.place(&self.folder);
+            self.trace.push(format!("{} | {done} | {cursor}", line.print()));
+        }
+        self.heal()?;
+        self.at_rest()
+    }
+
+    /// One act, and the time after it. Returns what came of it.
+    fn line(&mut self, line: &Line) -> Result<String, Verdict> {
+        let done = self.act(&line.act, line.dice(self.script.seed))?;
+        let span = match &line.act {
+            Act::Rest => Duration::from_secs(15),
+            _ => Duration::from_millis(line.wait_ms.into()),
+        };
+        let ended = match span.is_zero() {
+            true => "",
+            false => self.run_for(span)?,
+        };
+        Ok(format!("{done}{ended}"))
+    }
+
+    fn act(&mut self, act: &Act, dice: u64) -> Result<String, Verdict> {
+        match act {
+            Act::Receiver { which, manner } => {
+                self.receivers.set(*which, *manner);
+                Ok("answers otherwise".to_owned())
+            }
+            Act::Clock { by_ms } => {
+                let Some(life) = &self.life else {
+                    return Ok(String::new());
+                };
+                life.clock.set_by(*by_ms);
+                marks::hit(match *by_ms {
+                    back if back < 0 => "clock_back",
+                    years if years > 180 * 24 * 3_600_000 => "clock_forward_years",
+                    _ => "clock_forward",
+                });
+                Ok("the clock is set".to_owned())
+            }
+            Act::Crash(at) => {
+                if let Some(life) = &self.life {
+                    life.alive.arm(*at);
+                }
+                Ok("it will die".to_owned())
+            }
+            Act::Disk(DiskAct::Power { dice }) => {
+                self.lose_power((*dice).into())?;
+                Ok("no power".to_owned())
+            }
+            Act::Disk(what) => {
+                crate::disk::act(*what);
+                Ok("the disk changes".to_owned())
+            }
+            Act::Operator(what) => self.operator(*what, dice),
+            Act::Client(what) => {
+                let Some(life) = &self.life else {
+                    return Ok(String::new());
+                };
+                let done = self.clients.act(*what, life, &self.receivers, dice);
+                Ok(done.unwrap_or_default())
+            }
+            Act::Webhook(_) | Act::Replay { .. } | Act::Rest => Ok(String::new()),
+            Act::Mine { .. }
+            | Act::Reorg { .. }
+            | Act::Send { .. }
+            | Act::Replace { .. }
+            | Act::Evict { .. }
+            | Act::Node { .. } => Ok(self.world.act(act, dice).unwrap_or_default()),
+        }
+    }
+
+    fn operator(&mut self, what: OpAct, _dice: u64) -> Result<String, Verdict> {
+        match what {
+            OpAct::Reopen => {
+                self.stop();
+                self.start()?;
+                Ok("opened again".to_owned())
+            }
+            OpAct::EditPolicy(policy) => {
+                self.setting.policy = policy;
+                self.stop();
+                self.start()?;
+                marks::hit("policy_edited");
+                Ok("another policy".to_owned())
+            }
+            _ => Ok(String::new()),
+        }
+    }
+
+    /// Lets time pass; a daemon that ends is started again. Then everything that must hold at every step.
+    pub fn run_for(&mut self, span: Duration) -> Result<&'static str, Verdict> {
+        let Some(life) = &mut self.life else {
+            self.start()?;
+            return Ok("; started");
+        };
+        let ended = life.run_for(span);
+        self.at_ms = life.now_ms();
+        self.clients.collect(self.at_ms, &self.receivers);
+        let told = match ended {
+            Ended::Span => "",
+            Ended::Dead(_) => {
+                self.kill();
+                self.start()?;
+                "; it died and started again"
+            }
+            Ended::Part { name, why } => {
+                self.checks.ended(name, &why).map_err(Verdict::Wrong)?;
+                self.kill();
+                self.start()?;
+                "; a part ended, and it started again"
+            }
+        };
+        self.checks
+            .step(&self.folder, &self.world, &self.receivers)
+            .map_err(Verdict::Wrong)?;
+        Ok(told)
+    }
+
+    /// The life ends: nobody looks at its files any more, or waits for its answers.
+    fn let_go(&mut self) {
+        self.checks.let_go();
+        self.clients.life_ended();
+    }
+
+    /// As `kill -9` does.
+    fn kill(&mut self) {
+        self.let_go();
+        if let Some(life) = self.life.take() {
+            self.at_ms = life.now_ms();
+            life.alive.die();
+            self.folder.kill();
+            life.kill();
+            crate::disk::revive();
+        }
+    }
+
+    fn lose_power(&mut self, dice: u64) -> Result<(), Verdict> {
+        self.let_go();
+        if let Some(life) = self.life.take() {
+            self.at_ms = life.now_ms();
+            life.alive.die();
+            self.folder.kill();
+            life.kill();
+        }
+        self.checks.before_power_loss();
+        let mut dice = crate::dice::Dice::new(dice);
+        let lost = self
+            .folder
+            .lose_power(&mut |sides| dice.roll(sides as usize) as u64);
+        crate::disk::revive();
+        for (is_so, mark) in [
+            (lost.writes > 0, "lost_write"),
+            (lost.torn > 0, "torn_write"),
+            (lost.reordered > 0, "reordered_write"),
+            (lost.highwater, "lost_highwater"),
+        ] {
+            if is_so {
+                marks::hit(mark);
+            }
+        }
+        self.start()?;
+        self.checks.after_power_loss(&self.folder).map_err(Verdict::Wrong)
+    }
+
+    /// A clean stop. One that cannot be clean is a kill.
+    pub fn stop(&mut self) {
+        self.let_go();
+        if let Some(life) = self.life.take() {
+            self.at_ms = life.now_ms();
+            let _ = life.stop();
+            self.folder.kill();
+            crate::disk::revive();
+        }
+    }
+
+    /// Starts it, whatever that takes.
+    pub fn start(&mut self) -> Result<(), Verdict> {
+        let mut last = String::new();
+        for tried in 0..STARTS_MAX {
+            if tried == STARTS_MAX / 2 {
+                // Whoever looks after the machine has seen to the disk by now.
+                crate::disk::heal();
+            }
+            let started = Life::start(
+                &self.folder,
+                &mut self.world,
+                &self.script.terms,
+                (self.at_ms, &self.setting),
+                Alive::new(),
+                &self.receivers,
+            );
+            last = match started {
+                Ok(life) => {
+                    self.life = Some(life);
+                    self.lives += 1;
+                    let (folder, world) = (&self.folder, &self.world);
+                    return self.checks.restarted(folder, world).map_err(Verdict::Wrong);
+                }
+                Err(StartFailed::Store(error)) => error.to_string(),
+                Err(StartFailed::Other(why)) => why,
+                Err(StartFailed::Dead(at)) => format!("died at {at:?}"),
+            };
+            self.folder.kill();
+            crate::disk::revive();
+            self.at_ms += 1_000;
+        }
+        let what = format!("it did not start in {STARTS_MAX} tries: {last}");
+        Err(Verdict::Stuck(Fault::new("I30", what)))
+    }
+
+    /// All faults end, and time passes until nothing is left to be done.
+    fn heal(&mut self) -> Result<(), Verdict> {
+        crate::disk::heal();
+        self.receivers.all_good();
+        self.world.heal();
+        self.run_for(Duration::from_secs(20))?;
+        for round in 0..40 {
+            let waiting = self.checks.waiting(&self.folder, &self.world);
+            let waiting = match waiting {
+                None if round > 3 => return Ok(()),
+                Some(waiting) => waiting,
+                None => Fault::new("I28", "nothing"),
+            };
+            if round == 39 {
+                return Err(Verdict::Stuck(waiting));
+            }
+            if waiting.name == "I29" && round > 3 {
+                // Each waits for the largest pause between two attempts, at most: that is a day.
+                self.life
+                    .iter()
+                    .for_each(|life| life.clock.set_by(26 * 3_600_000));
+            }
+            if waiting.what.contains("reorg_too_deep") {
+                self.checks.accept_reorg(&self.folder, &self.world, self.at_ms);
+            }
+            // Finality comes by blocks, eviction and patience with forks by time, parked callbacks by hand.
+            self.world.mine_empty(match round {
+                // So that coinbases come of age in some seeds.
+                0 if self.script.seed.is_multiple_of(4) => 101,
+                0..4 => 5,
+                _ => 1,
+            });
+            let secs = if round < 4 { 15 } else { 60 };
+            self.run_for(Duration::from_secs(secs))?;
+        }
+        Ok(())
+    }
+
+    /// Everything that must hold once nothing moves any more.
+    fn at_rest(&mut self) -> Result<(), Verdict> {
+        if let Some(what) = self.clients.wrong().into_iter().next() {
+            return Err(Verdict::Wrong(Fault::new("I15", what)));
+        }
+        let (folder, world) = (&self.folder, &self.world);
+        self.checks
+            .at_rest(folder, world, &self.receivers)
+            .map_err(Verdict::Wrong)?;
+        self.last = self.checks.projection(&self.folder);
+        self.world.note_marks();
+        Ok(())
+    }
+}
