@@ -517,7 +517,9 @@ CREATE TABLE endpoints (
     paused_reason TEXT,
     -- attempts that failed in a row without an answer that blames the message; 0 = healthy
     failures      INTEGER NOT NULL DEFAULT 0,
-    created_at    INTEGER NOT NULL
+    created_at    INTEGER NOT NULL,
+    -- the last event before it was added: all later ones that it asks for are queued for it. Clocks jump
+    after_event   INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX endpoints_by_merchant ON endpoints (merchant) WHERE invoice IS NULL;
 CREATE INDEX endpoints_by_invoice ON endpoints (invoice) WHERE invoice IS NOT NULL;

@@ -195,7 +195,8 @@ impl WriteTx<'_> {
         let now = self.now_ms();
         let is_new = 1
             == self.conn().execute(
-                "INSERT INTO endpoints (ep_id, merchant, url, types, created_at) VALUES (?1, ?2, ?3, ?4, ?5) \
+                "INSERT INTO endpoints (ep_id, merchant, url, types, created_at, after_event) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, (SELECT coalesce(max(seq), 0) FROM events)) \
                  ON CONFLICT (ep_id) DO NOTHING",
                 params![id, owner, url, types, now],
             )?;

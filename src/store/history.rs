@@ -352,12 +352,12 @@ impl ReadTx<'_> {
     /// was.
     pub(super) fn check_deliveries(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
         let mut endpoints = self.conn().prepare_cached(
-            "SELECT e.id, e.ep_id, e.merchant, e.types, e.created_at, v.inv_id FROM endpoints e \
+            "SELECT e.id, e.ep_id, e.merchant, e.types, e.after_event, v.inv_id FROM endpoints e \
              LEFT JOIN invoices v ON v.id = e.invoice",
         )?;
         let mut events = self.conn().prepare_cached(
             "SELECT type, id FROM events e \
-             WHERE merchant IS ?2 AND at > ?3 AND subject NOT LIKE 'endpoint:%' \
+             WHERE merchant IS ?2 AND seq > ?3 AND subject NOT LIKE 'endpoint:%' \
              AND (?4 IS NULL OR subject = ?4) \
              AND NOT EXISTS (SELECT 1 FROM deliveries WHERE event = e.seq AND endpoint = ?1)",
         )?;
@@ -365,8 +365,8 @@ impl ReadTx<'_> {
         while let Some(row) = rows.next()? {
             let (key, merchant): (i64, Option<i64>) = (row.get(0)?, row.get(2)?);
             let (id, types): (String, String) = (row.get(1)?, row.get(3)?);
-            let (since, invoice): (i64, Option<String>) = (row.get(4)?, row.get(5)?);
-            let mut missed = events.query(params![key, merchant, since, invoice])?;
+            let (after, invoice): (i64, Option<String>) = (row.get(4)?, row.get(5)?);
+            let mut missed = events.query(params![key, merchant, after, invoice])?;
             while let Some(event) = missed.next()? {
                 let (kind, event): (String, String) = (event.get(0)?, event.get(1)?);
                 if covers(&types, &kind) {

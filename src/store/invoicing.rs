@@ -201,8 +201,8 @@ impl WriteTx<'_> {
         let endpoint = self
             .conn()
             .prepare_cached(
-                "INSERT INTO endpoints (ep_id, merchant, invoice, url, types, created_at) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                "INSERT INTO endpoints (ep_id, merchant, invoice, url, types, created_at, after_event) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, (SELECT coalesce(max(seq), 0) FROM events))",
             )?
             .insert(params![
                 ep_id,
