@@ -3,7 +3,9 @@
 use crate::checks::{Checks, Fault};
 use crate::clients::Clients;
 use crate::death::Alive;
+use crate::dice::Dice;
 use crate::disk::Folder;
+use crate::feeding::{Way, disagreements};
 use crate::life::{Ended, Life, StartFailed};
 use crate::marks;
 use crate::receivers::Receivers;
@@ -17,6 +19,10 @@ const EPOCH_MS: i64 = 1_700_000_000_000;
 
 /// A daemon that does not start in so many tries is stuck.
 const STARTS_MAX: u32 = 6;
+
+/// One seed in so many is fed to new daemons in another way, and one in so many in all ways.
+const FED_EVERY: u64 = 8;
+const FED_ALL_EVERY: u64 = 400;
 
 /// A seed that is under way.
 pub struct Seed<'a> {
@@ -94,6 +100,10 @@ impl<'a> Seed<'a> {
                     return Ok(String::new());
                 };
                 life.clock.set_by(*by_ms);
+                if *by_ms > 0 {
+                    // Answers are kept for some days only.
+                    self.clients.may_forget();
+                }
                 marks::hit(match *by_ms {
                     back if back < 0 => "clock_back",
                     years if years > 180 * 24 * 3_600_000 => "clock_forward_years",
@@ -113,6 +123,7 @@ impl<'a> Seed<'a> {
             }
             Act::Disk(what) => {
                 crate::disk::act(*what);
+                self.checks.may_fail();
                 Ok("the disk changes".to_owned())
             }
             Act::Operator(what) => self.operator(*what, dice),
@@ -141,6 +152,7 @@ impl<'a> Seed<'a> {
                 Ok("opened again".to_owned())
             }
             OpAct::EditPolicy(policy) => {
+                self.checks.policy_edited(self.setting.policy);
                 self.setting.policy = policy;
                 self.stop();
                 self.start()?;
@@ -175,7 +187,7 @@ impl<'a> Seed<'a> {
             }
         };
         self.checks
-            .step(&self.folder, &self.world, &self.receivers)
+            .step((&self.folder, &self.world), &self.receivers, self.setting.policy)
             .map_err(Verdict::Wrong)?;
         Ok(told)
     }
@@ -206,8 +218,7 @@ impl<'a> Seed<'a> {
             self.folder.kill();
             life.kill();
         }
-        self.checks.before_power_loss();
-        let mut dice = crate::dice::Dice::new(dice);
+        let mut dice = Dice::new(dice);
         let lost = self
             .folder
             .lose_power(&mut |sides| dice.roll(sides as usize) as u64);
@@ -222,8 +233,7 @@ impl<'a> Seed<'a> {
                 marks::hit(mark);
             }
         }
-        self.start()?;
-        self.checks.after_power_loss(&self.folder).map_err(Verdict::Wrong)
+        self.start()
     }
 
     /// A clean stop. One that cannot be clean is a kill.
@@ -257,8 +267,9 @@ impl<'a> Seed<'a> {
                 Ok(life) => {
                     self.life = Some(life);
                     self.lives += 1;
-                    let (folder, world) = (&self.folder, &self.world);
-                    return self.checks.restarted(folder, world).map_err(Verdict::Wrong);
+                    let at = (&self.folder, &self.world);
+                    let checked = self.checks.restarted(at, self.setting.policy);
+                    return checked.map_err(Verdict::Wrong);
                 }
                 Err(StartFailed::Store(error)) => error.to_string(),
                 Err(StartFailed::Other(why)) => why,
@@ -315,12 +326,31 @@ impl<'a> Seed<'a> {
         if let Some(what) = self.clients.wrong().into_iter().next() {
             return Err(Verdict::Wrong(Fault::new("I15", what)));
         }
-        let (folder, world) = (&self.folder, &self.world);
+        let at = (&self.folder, &self.world);
         self.checks
-            .at_rest(folder, world, &self.receivers)
+            .at_rest(at, &self.receivers, self.setting.policy)
             .map_err(Verdict::Wrong)?;
+        self.fed_otherwise()?;
         self.last = self.checks.projection(&self.folder);
         self.world.note_marks();
         Ok(())
+    }
+
+    /// New databases, fed the same chain in other ways, agree with each other and with a scan.
+    fn fed_otherwise(&mut self) -> Result<(), Verdict> {
+        let seed = self.script.seed;
+        if !seed.is_multiple_of(FED_EVERY) {
+            return Ok(());
+        }
+        let mut dice = Dice::new(seed);
+        let ways = match seed.is_multiple_of(FED_ALL_EVERY) {
+            true => Way::ALL.to_vec(),
+            false => vec![Way::AsItHappened, Way::draw(&mut dice)],
+        };
+        let wrong = disagreements(&self.world, &self.script.terms, &ways, dice.next());
+        match wrong.into_iter().next() {
+            Some(what) => Err(Verdict::Wrong(Fault::new("I7", what))),
+            None => Ok(()),
+        }
     }
 }

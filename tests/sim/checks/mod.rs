@@ -1,15 +1,19 @@
 //! What must always hold, asked from outside of the store as well as of its tables.
 
+mod delivery;
 mod ledger;
 mod rest;
+mod step;
 
 use crate::disk::{Folder, looking};
 use crate::receivers::Receivers;
 use crate::script::Terms;
+use crate::tables::Tables;
 use crate::world::World;
 use creditd::store::{Database, LedgerSnapshot, OpenMode};
-use rusqlite::{Connection, OpenFlags};
+use delivery::Told;
 use std::fmt;
+use step::Tails;
 
 /// So many steps between two looks at everything.
 const WHOLE_EVERY: u32 = 64;
@@ -52,7 +56,7 @@ impl fmt::Display for Fault {
 /// Handles for looking, of one life.
 struct Eyes {
     database: Database,
-    conn: Connection,
+    tables: Tables,
 }
 
 pub struct Checks {
@@ -63,6 +67,11 @@ pub struct Checks {
     ledger: Option<LedgerSnapshot>,
     /// Changes that SQLite counted at the last look.
     version: i64,
+    tails: Tails,
+    told: Told,
+    is_api: bool,
+    may_fail: bool,
+    old_policies: Vec<u8>,
 }
 
 impl Checks {
@@ -73,6 +82,11 @@ impl Checks {
             steps: 0,
             ledger: None,
             version: -1,
+            tails: Tails::default(),
+            told: Told::default(),
+            is_api: terms.api,
+            may_fail: false,
+            old_policies: Vec::new(),
         }
     }
 
@@ -85,14 +99,12 @@ impl Checks {
     fn eyes(&mut self, folder: &Folder) -> &Eyes {
         self.eyes.get_or_insert_with(|| {
             let path = folder.database();
-            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
             looking(|| {
                 let database = Database::open(&path, OpenMode::ReadOnly).unwrap();
                 database.read(|tx| tx.chains().map(drop)).unwrap();
-                let conn = Connection::open_with_flags(&path, flags).unwrap();
-                let version = conn.query_row("PRAGMA schema_version", [], |row| row.get::<_, i64>(0));
-                version.unwrap();
-                Eyes { database, conn }
+                let tables = Tables::open(&path);
+                tables.version();
+                Eyes { database, tables }
             })
         })
     }
@@ -101,50 +113,57 @@ impl Checks {
     pub fn place(&mut self, folder: &Folder) -> String {
         let sql = "SELECT group_concat(alias || ' ' || state || ' ' || coalesce(cursor_height, '-'), ', ') \
                    FROM chains";
-        let place: Option<String> = self
+        let place = self
             .eyes(folder)
-            .conn
-            .query_row(sql, [], |row| row.get(0))
-            .unwrap();
-        place.unwrap_or_default()
+            .tables
+            .rows(sql, |row| row.get::<_, Option<String>>(0));
+        place.into_iter().flatten().flatten().collect()
     }
 
-    /// After every span of time.
-    pub fn step(&mut self, folder: &Folder, world: &World, _heard: &Receivers) -> Result<(), Fault> {
-        let eyes = self.eyes(folder);
-        let version: i64 = eyes
-            .conn
-            .query_row("PRAGMA data_version", [], |row| row.get(0))
-            .unwrap();
+    /// After every span of time. `policy` is the number of the one that applies.
+    pub fn step(
+        &mut self,
+        (folder, world): (&Folder, &World),
+        heard: &Receivers,
+        policy: u8,
+    ) -> Result<(), Fault> {
+        self.hear(heard)?;
+        let version = self.eyes(folder).tables.version();
         if version == self.version {
             return Ok(());
         }
         self.version = version;
         self.steps += 1;
+        self.follow(folder, world)?;
         match self.steps % WHOLE_EVERY {
-            0 => self.whole(folder, world),
+            0 => self.whole((folder, world), policy),
             _ => Ok(()),
         }
     }
 
     /// After every start.
-    pub fn restarted(&mut self, folder: &Folder, world: &World) -> Result<(), Fault> {
-        self.whole(folder, world)
+    pub fn restarted(&mut self, at: (&Folder, &World), policy: u8) -> Result<(), Fault> {
+        self.whole(at, policy)
     }
 
-    /// A part of a daemon that is alive ended: only some reasons are good ones.
+    /// A part of a daemon that is alive ended: only a disk that failed is a good reason.
     pub fn ended(&mut self, name: &str, why: &str) -> Result<(), Fault> {
-        let is_good = why.contains("disk") || why.contains("I/O") || why.contains("epoch");
-        match is_good {
+        let is_of_disk = ["disk", "I/O", "database file", "epoch"]
+            .iter()
+            .any(|word| why.contains(word));
+        match is_of_disk && self.may_fail {
             true => Ok(()),
             false => Err(Fault::new("I30", format!("the {name} ended by itself: {why}"))),
         }
     }
 
-    pub fn before_power_loss(&mut self) {}
+    /// From now on the disk may fail.
+    pub fn may_fail(&mut self) {
+        self.may_fail = true;
+    }
 
-    /// What outsiders were told is still there.
-    pub fn after_power_loss(&mut self, _folder: &Folder) -> Result<(), Fault> {
-        Ok(())
+    /// Another policy applies once the follower of each chain has begun; until then, this one.
+    pub fn policy_edited(&mut self, old: u8) {
+        self.old_policies.push(old);
     }
 }

@@ -2,32 +2,39 @@
 
 use super::{Checks, Fault};
 use crate::disk::{Folder, looking};
+use crate::naive::Moment;
 use crate::receivers::Receivers;
-use crate::world::World;
+use crate::setting::{LISTENERS, url};
+use crate::world::{World, note_effects};
 use creditd::store::{Database, OpenMode};
 
 impl Checks {
     /// What is still to be done, if anything.
     pub fn waiting(&mut self, folder: &Folder, world: &World) -> Option<Fault> {
-        let conn = &self.eyes(folder).conn;
+        let tables = &self.eyes(folder).tables;
         for (number, chain) in world.chains().iter().enumerate() {
-            let (state, cursor): (String, Option<i64>) = conn
-                .query_row(
-                    "SELECT state, cursor_height FROM chains WHERE alias = ?1",
-                    [chain.alias()],
-                    |row| Ok((row.get(0)?, row.get(1)?)),
-                )
-                .unwrap();
+            let sql = format!(
+                "SELECT state, cursor_height, state_reason FROM chains WHERE alias = '{}'",
+                chain.alias()
+            );
+            let stands = tables.rows(&sql, |row| {
+                let (state, cursor): (String, Option<i64>) = (row.get(0).unwrap(), row.get(1).unwrap());
+                (state, cursor, row.get::<_, String>(2).unwrap())
+            });
+            let (state, cursor, why) = stands[0].clone();
             let best = world.best(number as u8);
             let tip = best.last().map_or(0, |block| block.height());
             if state != "following" || cursor != Some(tip as i64) {
-                let what = format!("{} is {state} at {cursor:?}, its tip is {tip}", chain.alias());
+                let what = format!(
+                    "{} is {state} at {cursor:?}, its tip is {tip}: {why}",
+                    chain.alias()
+                );
                 return Some(Fault::new("I30", what));
             }
         }
-        let one = |sql: &str| -> Option<String> {
-            conn.query_row(sql, [], |row| row.get::<_, Option<String>>(0))
-                .unwrap()
+        let one = |sql: &str| {
+            let found = tables.rows(sql, |row| row.get::<_, Option<String>>(0).unwrap());
+            found.into_iter().flatten().next()
         };
         let due = "SELECT min(dep_id) FROM deposits d JOIN chains c ON c.id = d.chain \
                    WHERE d.state = 'confirming' AND d.held_reason IS NULL AND d.due_height <= \
@@ -72,7 +79,47 @@ impl Checks {
         }
     }
 
-    pub fn at_rest(&mut self, folder: &Folder, world: &World, _heard: &Receivers) -> Result<(), Fault> {
-        self.whole(folder, world)
+    /// Everything, once nothing moves any more.
+    pub fn at_rest(
+        &mut self,
+        (folder, world): (&Folder, &World),
+        heard: &Receivers,
+        policy: u8,
+    ) -> Result<(), Fault> {
+        self.hear(heard)?;
+        self.books(folder)?;
+        self.scan((folder, world), policy, Moment::Rest)?;
+        self.delivered(folder, heard)?;
+        self.believed(folder, heard)?;
+        note_effects(&self.eyes(folder).tables);
+        Ok(())
+    }
+
+    /// I13: receivers that keep the highest version end at the books' balances.
+    fn believed(&mut self, folder: &Folder, heard: &Receivers) -> Result<(), Fault> {
+        for (which, merchant) in LISTENERS.iter().enumerate() {
+            let Some(merchant) = merchant else { continue };
+            let sql = format!(
+                "SELECT c.id, iif((SELECT count(*) FROM journal WHERE credit = c.id) % 2 = 1, c.amount, '0'), \
+                 EXISTS (SELECT 1 FROM deliveries d JOIN endpoints p ON p.id = d.endpoint \
+                         WHERE d.subject = c.id AND d.state <> 'delivered' AND p.url = '{}') \
+                 FROM credits c JOIN merchants m ON m.id = c.merchant WHERE m.slug = '{merchant}'",
+                url(which as u8)
+            );
+            let books = self.eyes(folder).tables.rows(&sql, |row| {
+                let (id, net): (String, String) = (row.get(0).unwrap(), row.get(1).unwrap());
+                (id, net, row.get::<_, bool>(2).unwrap())
+            });
+            let believed = heard.by_version(which as u8);
+            for (id, net, is_open) in books {
+                let told = believed.get(&id);
+                // Nobody can know what was parked, or waits for an endpoint that is paused.
+                if !is_open && told != Some(&net) {
+                    let what = format!("{merchant} believes {told:?} of {id}, the books say {net}");
+                    return Err(Fault::new("I13", what));
+                }
+            }
+        }
+        Ok(())
     }
 }

@@ -1,0 +1,90 @@
+//! What receivers were told: one body under one id, signed, in time, and settled only by their own word.
+
+use super::{Checks, Fault};
+use crate::disk::Folder;
+use crate::receivers::{Heard, Receivers};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What was heard so far.
+#[derive(Debug, Default)]
+pub struct Told {
+    seen: usize,
+    /// The body of each id.
+    bodies: BTreeMap<String, Vec<u8>>,
+    /// The id of each version of each subject, by type.
+    ids: BTreeMap<(String, u64, String), String>,
+    /// Which id was answered with a 2xx where.
+    taken: BTreeSet<(String, u8)>,
+}
+
+impl Checks {
+    /// I11 and I14, of each attempt that is new.
+    pub fn hear(&mut self, receivers: &Receivers) -> Result<(), Fault> {
+        let new = receivers.log_from(self.told.seen);
+        for heard in new {
+            // Its answer is not decided yet, maybe: it is looked at again.
+            self.told.seen += 1;
+            self.told.take(&heard)?;
+        }
+        Ok(())
+    }
+
+    /// I29: what is settled as delivered was taken by its receiver.
+    pub fn delivered(&mut self, folder: &Folder, receivers: &Receivers) -> Result<(), Fault> {
+        for heard in receivers.log() {
+            if !heard.is_signed {
+                return Err(Fault::new("I14", format!("{} does not verify", heard.id)));
+            }
+            if heard.answered.is_some_and(|status| (200..300).contains(&status)) {
+                self.told.taken.insert((heard.id.clone(), heard.which));
+            }
+        }
+        let sql = "SELECT e.id, p.url FROM deliveries d JOIN events e ON e.seq = d.event \
+                   JOIN endpoints p ON p.id = d.endpoint WHERE d.state = 'delivered'";
+        let done = self.eyes(folder).tables.rows(sql, |row| {
+            let (id, url): (String, String) = (row.get(0).unwrap(), row.get(1).unwrap());
+            (id, url)
+        });
+        for (id, url) in done {
+            let Some(which) = crate::setting::receiver_of(&url) else {
+                continue;
+            };
+            if !self.told.taken.contains(&(id.clone(), which)) {
+                let what = format!("{id} counts as delivered to receiver {which}, which never took it");
+                return Err(Fault::new("I29", what));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Told {
+    fn take(&mut self, heard: &Heard) -> Result<(), Fault> {
+        let known = self
+            .bodies
+            .entry(heard.id.clone())
+            .or_insert_with(|| heard.body.clone());
+        if *known != heard.body {
+            return Err(Fault::new("I11", format!("{} has two bodies", heard.id)));
+        }
+        let body: serde_json::Value = serde_json::from_slice(&heard.body).unwrap_or_default();
+        let subject = ["credit", "deposit", "invoice"]
+            .iter()
+            .find_map(|what| body["data"][what].as_str());
+        let (Some(subject), Some(version)) = (subject, body["data"]["version"].as_u64()) else {
+            return Ok(());
+        };
+        let kind = body["type"].as_str().unwrap_or_default().to_owned();
+        let known = self
+            .ids
+            .entry((subject.to_owned(), version, kind))
+            .or_insert_with(|| heard.id.clone());
+        match *known == heard.id {
+            true => Ok(()),
+            false => {
+                let what = format!("version {version} of {subject} is {known} and {}", heard.id);
+                Err(Fault::new("I11", what))
+            }
+        }
+    }
+}
