@@ -1,13 +1,16 @@
 //! One seed: everything happens, then the faults end, and whatever must hold is asked.
 
+use crate::again::{self, Feeders};
 use crate::checks::{Checks, Fault};
 use crate::clients::Clients;
 use crate::death::Alive;
 use crate::dice::Dice;
 use crate::disk::Folder;
 use crate::feeding::{Way, disagreements};
+use crate::inbox::Senders;
 use crate::life::{Ended, Life, StartFailed};
 use crate::marks;
+use crate::operators::{Operators, Wants, thaw};
 use crate::receivers::Receivers;
 use crate::run::Verdict;
 use crate::script::{Act, DiskAct, Line, OpAct, Script};
@@ -24,6 +27,9 @@ const STARTS_MAX: u32 = 6;
 const FED_EVERY: u64 = 8;
 const FED_ALL_EVERY: u64 = 400;
 
+/// To one daemon in so many everything is fed again at the end.
+const AGAIN_EVERY: u64 = 4;
+
 /// A seed that is under way.
 pub struct Seed<'a> {
     pub script: &'a Script,
@@ -33,17 +39,22 @@ pub struct Seed<'a> {
     pub world: World,
     pub receivers: Receivers,
     pub clients: Clients,
-    pub setting: Setting,
+    pub operators: Operators,
+    pub senders: Senders,
     pub folder: Folder,
     pub at_ms: i64,
     pub lives: u32,
     pub trace: Vec<String>,
     /// All tables at the end.
     pub last: Vec<String>,
+    /// An older database was put back once.
+    is_restored: bool,
 }
 
 impl<'a> Seed<'a> {
     pub fn new(script: &'a Script) -> Seed<'a> {
+        let folder = Folder::fresh(&script.seed.to_string());
+        let setting = Setting::new(script.seed, &script.terms);
         Seed {
             script,
             checks: Checks::new(&script.terms),
@@ -51,19 +62,22 @@ impl<'a> Seed<'a> {
             world: World::new(script.kind, &script.terms),
             receivers: Receivers::new(),
             clients: Clients::default(),
-            setting: Setting::new(script.seed, &script.terms),
-            folder: Folder::fresh(&script.seed.to_string()),
+            operators: Operators::new(&folder, setting),
+            senders: Senders::default(),
+            folder,
             at_ms: EPOCH_MS,
             lives: 0,
             trace: Vec::new(),
             last: Vec::new(),
+            is_restored: false,
         }
     }
 
     pub fn whole(&mut self) -> Result<(), Verdict> {
         let Seed { folder, world, .. } = self;
         let terms = &self.script.terms;
-        self.setting
+        self.operators
+            .setting
             .set_up(folder, world, terms, &self.receivers, self.at_ms);
         self.start()?;
         for line in &self.script.lines {
@@ -104,6 +118,8 @@ impl<'a> Seed<'a> {
                     // Answers are kept for some days only.
                     self.clients.may_forget();
                 }
+                // What is on its way bears a time that is not now any more.
+                self.senders.life_ended();
                 marks::hit(match *by_ms {
                     back if back < 0 => "clock_back",
                     years if years > 180 * 24 * 3_600_000 => "clock_forward_years",
@@ -126,7 +142,7 @@ impl<'a> Seed<'a> {
                 self.checks.may_fail();
                 Ok("the disk changes".to_owned())
             }
-            Act::Operator(what) => self.operator(*what, dice),
+            Act::Operator(what) => self.operator(*what),
             Act::Client(what) => {
                 let Some(life) = &self.life else {
                     return Ok(String::new());
@@ -134,7 +150,25 @@ impl<'a> Seed<'a> {
                 let done = self.clients.act(*what, life, &self.receivers, dice);
                 Ok(done.unwrap_or_default())
             }
-            Act::Webhook(_) | Act::Replay { .. } | Act::Rest => Ok(String::new()),
+            Act::Webhook(what) => {
+                let Some(life) = &self.life else {
+                    return Ok(String::new());
+                };
+                Ok(self.senders.act(*what, life).unwrap_or_default())
+            }
+            Act::Replay { what, times } => {
+                let Some(life) = &self.life else {
+                    return Ok(String::new());
+                };
+                let mut feeders = Feeders {
+                    operators: &mut self.operators,
+                    clients: &mut self.clients,
+                    senders: &mut self.senders,
+                };
+                let fed = again::feed(*what, *times, life, &self.world, &mut feeders);
+                Ok(fed.unwrap_or_default())
+            }
+            Act::Rest => Ok(String::new()),
             Act::Mine { .. }
             | Act::Reorg { .. }
             | Act::Send { .. }
@@ -144,22 +178,66 @@ impl<'a> Seed<'a> {
         }
     }
 
-    fn operator(&mut self, what: OpAct, _dice: u64) -> Result<String, Verdict> {
-        match what {
-            OpAct::Reopen => {
+    fn operator(&mut self, what: OpAct) -> Result<String, Verdict> {
+        let Some(life) = &self.life else {
+            return Ok(String::new());
+        };
+        let policy = self.operators.setting.policy;
+        let did = self.operators.act(what, &self.folder, &mut self.world, life);
+        if let Some((name, what)) = did.wrong {
+            return Err(Verdict::Wrong(Fault::new(name, what)));
+        }
+        if self.operators.setting.policy != policy {
+            self.checks.policy_edited(policy);
+        }
+        match did.wants {
+            Wants::Nothing => {}
+            Wants::Reopen => {
                 self.stop();
                 self.start()?;
-                Ok("opened again".to_owned())
             }
-            OpAct::EditPolicy(policy) => {
-                self.checks.policy_edited(self.setting.policy);
-                self.setting.policy = policy;
+            Wants::Restore { slot, wal } => {
                 self.stop();
+                self.operators.let_go();
+                self.checks.hear(&self.receivers).map_err(Verdict::Wrong)?;
+                if self.folder.restore(slot, wal) {
+                    self.is_restored = true;
+                    self.receivers.restored();
+                    self.clients.may_forget();
+                    self.checks.restored();
+                }
                 self.start()?;
-                marks::hit("policy_edited");
-                Ok("another policy".to_owned())
             }
-            _ => Ok(String::new()),
+            Wants::Thaw => self.thaw()?,
+        }
+        Ok(did.touched.unwrap_or_default())
+    }
+
+    /// I22: another daemon takes the place of this one, which goes on beside it for a while.
+    fn thaw(&mut self) -> Result<(), Verdict> {
+        self.let_go();
+        let Some(old) = self.life.take() else {
+            return Ok(());
+        };
+        self.at_ms = old.now_ms();
+        let given = (self.at_ms, &self.operators.setting);
+        let (folder, world, terms) = (&self.folder, &mut self.world, &self.script.terms);
+        let receivers = &self.receivers;
+        let started = thaw(old, folder, || {
+            Life::start(folder, world, terms, given, Alive::new(), receivers)
+        });
+        match started {
+            Ok((life, None)) => {
+                self.life = Some(life);
+                self.lives += 1;
+                Ok(())
+            }
+            Ok((_, Some(what))) => Err(Verdict::Wrong(Fault::new("I22", what))),
+            Err(_) => {
+                self.folder.kill();
+                crate::disk::revive();
+                self.start()
+            }
         }
     }
 
@@ -172,6 +250,7 @@ impl<'a> Seed<'a> {
         let ended = life.run_for(span);
         self.at_ms = life.now_ms();
         self.clients.collect(self.at_ms, &self.receivers);
+        self.senders.collect();
         let told = match ended {
             Ended::Span => "",
             Ended::Dead(_) => {
@@ -187,7 +266,11 @@ impl<'a> Seed<'a> {
             }
         };
         self.checks
-            .step((&self.folder, &self.world), &self.receivers, self.setting.policy)
+            .step(
+                (&self.folder, &self.world),
+                &self.receivers,
+                self.operators.setting.policy,
+            )
             .map_err(Verdict::Wrong)?;
         Ok(told)
     }
@@ -196,6 +279,8 @@ impl<'a> Seed<'a> {
     fn let_go(&mut self) {
         self.checks.let_go();
         self.clients.life_ended();
+        self.senders.life_ended();
+        self.operators.let_go();
     }
 
     /// As `kill -9` does.
@@ -259,7 +344,7 @@ impl<'a> Seed<'a> {
                 &self.folder,
                 &mut self.world,
                 &self.script.terms,
-                (self.at_ms, &self.setting),
+                (self.at_ms, &self.operators.setting),
                 Alive::new(),
                 &self.receivers,
             );
@@ -268,7 +353,7 @@ impl<'a> Seed<'a> {
                     self.life = Some(life);
                     self.lives += 1;
                     let at = (&self.folder, &self.world);
-                    let checked = self.checks.restarted(at, self.setting.policy);
+                    let checked = self.checks.restarted(at, self.operators.setting.policy);
                     return checked.map_err(Verdict::Wrong);
                 }
                 Err(StartFailed::Store(error)) => error.to_string(),
@@ -305,6 +390,11 @@ impl<'a> Seed<'a> {
                     .iter()
                     .for_each(|life| life.clock.set_by(26 * 3_600_000));
             }
+            if waiting.what.contains("wrong_network") && round == 8 {
+                // An operator who has put the right node back starts the daemon again.
+                self.stop();
+                self.start()?;
+            }
             if waiting.what.contains("reorg_too_deep") {
                 self.checks.accept_reorg(&self.folder, &self.world, self.at_ms);
             }
@@ -326,20 +416,41 @@ impl<'a> Seed<'a> {
         if let Some(what) = self.clients.wrong().into_iter().next() {
             return Err(Verdict::Wrong(Fault::new("I15", what)));
         }
+        if let Some(what) = self.senders.wrong().into_iter().next() {
+            return Err(Verdict::Wrong(Fault::new("I17", what)));
+        }
         let at = (&self.folder, &self.world);
         self.checks
-            .at_rest(at, &self.receivers, self.setting.policy)
+            .at_rest(at, &self.receivers, self.operators.setting.policy)
             .map_err(Verdict::Wrong)?;
+        self.fed_again()?;
         self.fed_otherwise()?;
         self.last = self.checks.projection(&self.folder);
         self.world.note_marks();
         Ok(())
     }
 
+    /// I16: whatever is fed again to a daemon at rest changes nothing.
+    fn fed_again(&mut self) -> Result<(), Verdict> {
+        let Some(life) = &mut self.life else { return Ok(()) };
+        if !self.script.seed.is_multiple_of(AGAIN_EVERY) {
+            return Ok(());
+        }
+        let mut feeders = Feeders {
+            operators: &mut self.operators,
+            clients: &mut self.clients,
+            senders: &mut self.senders,
+        };
+        match again::everything(life, &self.world, &mut feeders) {
+            Some(what) => Err(Verdict::Wrong(Fault::new("I16", what))),
+            None => Ok(()),
+        }
+    }
+
     /// New databases, fed the same chain in other ways, agree with each other and with a scan.
     fn fed_otherwise(&mut self) -> Result<(), Verdict> {
         let seed = self.script.seed;
-        if !seed.is_multiple_of(FED_EVERY) {
+        if self.is_restored || !seed.is_multiple_of(FED_EVERY) {
             return Ok(());
         }
         let mut dice = Dice::new(seed);

@@ -119,3 +119,28 @@ fn the_project_speaks_only_of_itself() {
         .collect::<Vec<_>>();
     assert_clean(&faults);
 }
+
+/// A planted bug that fits no more would no longer be looked for.
+#[test]
+fn every_planted_bug_still_fits() {
+    let patches: Vec<_> = fs::read_dir(root().join("tests/bugs"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "patch"))
+        .collect();
+    assert!(patches.len() >= 50, "{} are left", patches.len());
+    let faults: Vec<String> = patches
+        .iter()
+        .filter_map(|patch| {
+            let applied = std::process::Command::new("git")
+                .args(["apply", "--check"])
+                .arg(patch)
+                .current_dir(root())
+                .output()
+                .unwrap();
+            let why = String::from_utf8_lossy(&applied.stderr).into_owned();
+            (!applied.status.success()).then(|| format!("{}: {why}", patch.display()))
+        })
+        .collect();
+    assert_clean(&faults);
+}

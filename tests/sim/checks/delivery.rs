@@ -59,6 +59,11 @@ impl Checks {
 }
 
 impl Told {
+    /// After a restored backup everything is told anew, in other words maybe.
+    pub fn new_generation(&mut self) {
+        self.bodies.clear();
+    }
+
     fn take(&mut self, heard: &Heard) -> Result<(), Fault> {
         let known = self
             .bodies

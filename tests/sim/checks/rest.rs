@@ -100,7 +100,8 @@ impl Checks {
         for (which, merchant) in LISTENERS.iter().enumerate() {
             let Some(merchant) = merchant else { continue };
             let sql = format!(
-                "SELECT c.id, iif((SELECT count(*) FROM journal WHERE credit = c.id) % 2 = 1, c.amount, '0'), \
+                "SELECT c.id, \
+                 iif((SELECT count(*) FROM journal WHERE credit = c.id) % 2 = 1, c.amount, '0'), \
                  EXISTS (SELECT 1 FROM deliveries d JOIN endpoints p ON p.id = d.endpoint \
                          WHERE d.subject = c.id AND d.state <> 'delivered' AND p.url = '{}') \
                  FROM credits c JOIN merchants m ON m.id = c.merchant WHERE m.slug = '{merchant}'",

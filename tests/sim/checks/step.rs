@@ -1,5 +1,5 @@
-//! After each step, what is new: credits against the blocks of the world and against what nodes had told, moves
-//! of the cursor, evictions.
+//! After each step, what is new: credits against the blocks of the world and against what nodes had told,
+//! moves of the cursor, evictions.
 
 use super::{Checks, Fault};
 use crate::disk::Folder;
@@ -9,7 +9,10 @@ use creditd::rules::{BlockHash, Txid};
 use std::collections::BTreeMap;
 
 /// Of what a node told, so much is remembered when a move of the cursor is judged.
-const TOLD_MAX: usize = 200;
+const TOLD_MAX: usize = 20_000;
+
+/// And so much when a credit is held against ceilings.
+const CEILINGS_MAX: usize = 200;
 
 /// An execution's number is in a place above these bits, on EVM chains.
 const PLACE: u64 = (1 << 40) - 1;
@@ -71,10 +74,8 @@ impl Checks {
                 .iter()
                 .position(|chain| chain.alias() == entry.alias);
             let Some(number) = chain else { continue };
-            let what = entry.fault(&world.chains()[number]).or_else(|| {
-                let told = world.tips_told(number as u8, 0);
-                entry.ceiling_fault(&told)
-            });
+            let chain = &world.chains()[number];
+            let what = entry.fault(chain).or_else(|| entry.ceiling_fault(chain));
             if let Some(what) = what {
                 return Err(Fault::new("I3", format!("{}: {what}", entry.credit)));
             }
@@ -103,7 +104,6 @@ impl Checks {
             let Some(number) = world.chains().iter().position(|chain| chain.alias() == alias) else {
                 continue;
             };
-            let told = world.tips_told(number as u8, 0);
             let chain = &world.chains()[number];
             let nodes = chain.nodes.world();
             if nodes.tree.is_on(&before, &cursor) {
@@ -113,6 +113,7 @@ impl Checks {
             let is_better = |told: &TipTold| {
                 !nodes.tree.is_on(&told.tip, &before) && (chain.is_evm || told.chainwork >= ours)
             };
+            let told = nodes.told.as_ref().map_or(&[][..], |told| &told.tips);
             if !told.iter().rev().take(TOLD_MAX).any(is_better) {
                 let what =
                     format!("{alias} left {before} for {cursor}, and no node had named a better branch");
@@ -170,10 +171,15 @@ impl Entry {
     }
 
     /// Not above the height at which the nodes, together, stopped being sure.
-    fn ceiling_fault(&self, told: &[TipTold]) -> Option<String> {
-        let last = &told[told.len().saturating_sub(TOLD_MAX)..];
+    fn ceiling_fault(&self, chain: &Chain) -> Option<String> {
+        let nodes = chain.nodes.world();
+        let mut told = nodes
+            .told
+            .iter()
+            .flat_map(|told| told.tips.iter().rev().take(CEILINGS_MAX));
         let allows = |told: &TipTold| told.ceiling.is_none_or(|ceiling| ceiling >= self.due_height);
-        let is_allowed = last.is_empty() || last.iter().any(allows);
-        (!is_allowed).then(|| format!("due at {}, which is above every ceiling told", self.due_height))
+        let is_told = nodes.told.as_ref().is_some_and(|told| !told.tips.is_empty());
+        (is_told && !told.any(allows))
+            .then(|| format!("due at {}, which is above every ceiling told", self.due_height))
     }
 }

@@ -338,8 +338,7 @@ impl Drawer<'_> {
                 backfill: self.roll(3) as u8,
             },
             10..=11 => OpAct::EditPolicy(self.roll(4) as u8),
-            12 => OpAct::ListToken,
-            _ => OpAct::UnlistToken,
+            _ => OpAct::ListToken,
         }
     }
 
