@@ -248,6 +248,7 @@ impl Clients {
 
     /// Takes in the answers that are there, and tells receivers the secrets in them.
     pub fn collect(&mut self, now_ms: i64, receivers: &Receivers) {
+        let mut taken = vec![];
         for number in 0..self.asked.len() {
             let asked = &mut self.asked[number];
             let Some(answer) = asked.pending.as_ref().and_then(Pending::take) else {
@@ -256,8 +257,37 @@ impl Clients {
             asked.pending = None;
             asked.answered_ms = Some(now_ms);
             asked.answer = Some(answer);
+            taken.push(number);
             self.note(number);
             self.learn(number, now_ms, receivers);
+        }
+        self.note_together(&taken);
+    }
+
+    /// Requests of one moment are queued together, and share a commit: also where one of them is refused by
+    /// what it finds in its transaction.
+    fn note_together(&self, taken: &[usize]) {
+        let written = |number: &&usize| self.asked[**number].key.is_some();
+        let fresh = |asked: &Asked| {
+            asked
+                .answer
+                .as_ref()
+                .is_some_and(|a| a.is_done() && !a.is_replayed)
+        };
+        let refused = |asked: &Asked| {
+            asked
+                .answer
+                .as_ref()
+                .is_some_and(|a| [404, 409].contains(&a.status))
+        };
+        for number in taken.iter().filter(written) {
+            let asked = &self.asked[*number];
+            let beside = taken.iter().filter(written).map(|other| &self.asked[*other]);
+            let mut beside = beside.filter(|other| other.asked_ms == asked.asked_ms);
+            if refused(asked) && beside.any(fresh) {
+                marks::hit("group_commit_refusal");
+                return;
+            }
         }
     }
 

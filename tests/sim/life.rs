@@ -4,6 +4,7 @@
 use crate::clients::{Answer, Pending, Request};
 use crate::death::{Alive, Counted};
 use crate::disk::Folder;
+use crate::marks;
 use crate::receivers::{Receivers, Way};
 use crate::script::{CrashAt, Terms};
 use crate::setting::{Setting, internal_rules};
@@ -22,7 +23,7 @@ use creditd::follow::{Follower, Settings};
 use creditd::inbox::Inbox;
 use creditd::jobs::Jobs;
 use creditd::pools::Pools;
-use creditd::store::{Database, NewChain, OpenMode, Store, StoreError};
+use creditd::store::{Database, Finding, NewChain, OpenMode, Store, StoreError};
 use creditd::telemetry::error_line;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
@@ -115,6 +116,7 @@ impl Life {
         world.set_clock(clock);
         let config = Arc::new(setting.config(folder, world, terms));
         let opened = Database::open(&folder.database(), OpenMode::Daemon);
+        note_opened(&opened);
         let opened = opened.and_then(|database| Store::tasked(database, clock));
         let (store, writer, reader) = match opened {
             Ok(opened) => opened,
@@ -173,14 +175,20 @@ impl Life {
             runtime,
             ..
         } = self;
-        runtime.block_on(async {
+        let alone = |store: &Store| store.counters().batch_sizes[0];
+        let before = (store.counters().batches, alone(store));
+        let ended = runtime.block_on(async {
             tokio::select! { biased;
                 at = alive.died() => Ended::Dead(at),
                 fault = store.failed() => Ended::Part { name: "store", why: error_line(&fault.error()) },
                 Some(ended) = parts.join_next() => ended_part(ended),
                 () = clock.sleep(span) => Ended::Span,
             }
-        })
+        });
+        if store.counters().batches - before.0 > alone(store) - before.1 {
+            marks::hit("group_commit");
+        }
+        ended
     }
 
     pub fn now_ms(&self) -> i64 {
@@ -274,6 +282,27 @@ impl Frozen {
     /// It goes on for a span, and is killed then.
     pub fn thaw(mut self, span: Duration) -> Ended {
         self.0.run_for(span)
+    }
+}
+
+fn is_restore(finding: &Finding) -> bool {
+    !matches!(finding, Finding::HighWaterUnreadable { .. })
+}
+
+/// Hits the marks of what a start notices.
+fn note_opened(opened: &Result<Database, StoreError>) {
+    match opened {
+        Ok(database) if database.findings().iter().any(is_restore) => {
+            marks::hit("restored_backup");
+            let is_any = database.read(|tx| Ok(!tx.waiting_ranges()?.is_empty()));
+            if is_any.unwrap_or(false) {
+                marks::hit("reserved_skipped");
+            }
+        }
+        Err(StoreError::Refused(why)) if why.contains("copied over another database") => {
+            marks::hit("restored_without_wal_refused");
+        }
+        Ok(_) | Err(_) => {}
     }
 }
 

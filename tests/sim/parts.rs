@@ -171,6 +171,7 @@ pub fn run() {
     }
     every_manner();
     webhooks();
+    invoices();
     commands();
     two_daemons();
     fed_again(Kind::Btc);
@@ -297,6 +298,22 @@ fn webhooks() {
         "inbox_stale",
         "inbox_external_credit",
     ]);
+}
+
+/// An invoice that is paid, and one that nobody pays in time.
+fn invoices() {
+    let mut stage = Stage::new("invoices", Kind::Btc);
+    stage.run(5);
+    stage.pay(To::Foreign(0));
+    stage.ask(ClientAct::Create { key: 0, body: 2 });
+    stage.ask(ClientAct::Create { key: 3, body: 2 });
+    stage.run(1);
+    stage.pay(To::Late(3));
+    stage.mine(3);
+    stage.mine(1);
+    stage.run(120);
+    stage.mine(1);
+    stage.assert_met(&["group_commit", "invoice_paid", "invoice_expired"]);
 }
 
 fn commands() {

@@ -169,6 +169,20 @@ impl Receivers {
     }
 }
 
+/// What has happened, where an event tells of it.
+const TELLING: [(&str, &str); 5] = [
+    ("\"payment\":\"pay_", "inbox_external_credit"),
+    ("\"type\":\"credit.state\"", "credit_state_told"),
+    ("\"type\":\"invoice.expired\"", "invoice_expired"),
+    ("\"type\":\"invoice.reopened\"", "invoice_reopened"),
+    ("\"type\":\"invoice.paid\"", "invoice_paid"),
+];
+
+fn note_told(body: &str) {
+    let told = TELLING.iter().filter(|(words, _)| body.contains(words));
+    told.for_each(|(_, mark)| marks::hit(mark));
+}
+
 /// What an event says of a credit.
 struct Told {
     id: String,
@@ -289,6 +303,9 @@ impl Dial for Way {
             std::future::pending::<()>().await;
         }
         answering.is_over = true;
+        if self.clock.now_ms() < sent_ms {
+            marks::hit("clock_back_with_leases");
+        }
         if let Ok(reply) = &answer {
             self.receivers.inner().log[number].answered = Some(reply.status);
         }
@@ -316,10 +333,7 @@ impl Way {
             signature: header(webhook::SIGNATURE_HEADER),
             is_unverified: true,
         };
-        let external = br#""payment":"pay_"#;
-        if heard.body.windows(external.len()).any(|part| part == external) {
-            marks::hit("inbox_external_credit");
-        }
+        note_told(&String::from_utf8_lossy(&heard.body));
         let mut inner = self.receivers.inner();
         if let Some(known) = inner.secrets.get(&which) {
             heard.verify(known);

@@ -15,7 +15,7 @@ use creditd::webhook::Key;
 use std::time::Duration;
 
 /// Scripts that are handed out, in their order.
-pub const POOL: std::ops::Range<u32> = 100..140;
+pub const POOL: std::ops::Range<u32> = rules::HANDED_OUT..rules::HANDED_OUT + 40;
 
 /// Whose endpoints there are from the start: receiver 0, 1 and 2 of merchants, 3 of the operators.
 pub const LISTENERS: [Option<&str>; 4] = [Some("shop"), Some("bank"), Some("club"), None];

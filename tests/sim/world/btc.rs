@@ -27,7 +27,11 @@ impl Chain {
     /// That output of young transactions whose spending is known to be ours from the start, or nobody's.
     fn young(&self, number: u32) -> Option<Outpoint> {
         let young = self.txs.iter().rev().take(YOUNG);
-        let late: Vec<_> = rules::LATE.map(|late| rules::script(false, late)).collect();
+        let late: Vec<_> = rules::NEVER_SPENT
+            .into_iter()
+            .flatten()
+            .map(|late| rules::script(false, late))
+            .collect();
         let outputs = young.flat_map(|tx| (0..).zip(&tx.outputs).map(move |(vout, out)| (tx, vout, out)));
         let known = outputs.filter(|(_, _, out)| !late.contains(&out.script));
         let known: Vec<Outpoint> = known.map(|(tx, vout, _)| tx.outpoint(vout)).collect();

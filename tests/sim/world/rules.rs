@@ -36,7 +36,12 @@ pub const EARLY: [Early; 6] = [
 ];
 /// Scripts that may be added later; nobody spends from them.
 pub const LATE: std::ops::Range<u32> = 6..9;
-/// Whose they are then.
+/// Those after the late ones are handed out by the daemon, to whoever asks for an invoice or an address.
+pub const HANDED_OUT: u32 = 100;
+const HANDED_OUT_MAX: u32 = 8;
+/// Nobody spends from these.
+pub const NEVER_SPENT: [std::ops::Range<u32>; 2] = [LATE, HANDED_OUT..HANDED_OUT + HANDED_OUT_MAX];
+/// Whose the late ones are then.
 pub const LATE_MERCHANT: &str = "late";
 /// Strangers.
 pub const FOREIGN: u32 = 900;
@@ -50,7 +55,8 @@ pub const LATER: u8 = 0x72;
 pub fn number(to: To) -> u32 {
     match to {
         To::Early(which) => EARLY[usize::from(which) % EARLY.len()].number,
-        To::Late(which) => LATE.start + u32::from(which) % LATE.len() as u32,
+        To::Late(which) if u32::from(which) < LATE.len() as u32 => LATE.start + u32::from(which),
+        To::Late(which) => HANDED_OUT + (u32::from(which) - LATE.len() as u32) % HANDED_OUT_MAX,
         To::Foreign(which) => FOREIGN + u32::from(which) % 2,
     }
 }
