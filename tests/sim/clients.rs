@@ -157,7 +157,12 @@ impl Clients {
 
     /// Sends every request with a key again, the newest first, as after a long outage.
     pub fn all_again(&mut self, life: &Life) {
-        let keyed = self.asked.iter().rev().filter(|asked| asked.key.is_some());
+        // What had no effect, or whose answer may be forgotten, would be news.
+        let is_kept = |asked: &&Asked| {
+            let is_done = asked.answer.as_ref().is_some_and(Answer::is_done);
+            asked.key.is_some() && asked.era == self.era && is_done
+        };
+        let keyed = self.asked.iter().rev().filter(is_kept);
         let mut again: Vec<_> = keyed
             .map(|asked| (asked.client, asked.request.clone(), asked.key.clone()))
             .collect();

@@ -120,10 +120,16 @@ impl Senders {
         Some(format!("{source} says {event}: {meaning:?}"))
     }
 
-    /// Sends everything honest again, as a source does that has lost our answers.
+    /// Sends everything that came in again, as a source does that has lost our answers.
     pub fn all_again(&mut self, life: &Life) {
-        for number in 0..u32::try_from(self.0.len()).unwrap_or(u32::MAX) {
-            self.act(WebhookAct::Again { of: number }, life);
+        // What never came in would be news.
+        let is_in = |sent: &&Sent| sent.answer.as_ref().is_some_and(|answer| answer.status == 200);
+        let known = self.0.iter().filter(is_in);
+        let again: Vec<_> = known
+            .map(|sent| (sent.source, sent.event.clone(), sent.body.clone(), sent.meaning))
+            .collect();
+        for (source, event, body, meaning) in again {
+            self.send(life, source, event, body, meaning);
         }
     }
 

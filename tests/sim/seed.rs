@@ -433,7 +433,8 @@ impl<'a> Seed<'a> {
     /// I16: whatever is fed again to a daemon at rest changes nothing.
     fn fed_again(&mut self) -> Result<(), Verdict> {
         let Some(life) = &mut self.life else { return Ok(()) };
-        if !self.script.seed.is_multiple_of(AGAIN_EVERY) {
+        // An older database has forgotten some of it: that would be news.
+        if self.is_restored || !self.script.seed.is_multiple_of(AGAIN_EVERY) {
             return Ok(());
         }
         let mut feeders = Feeders {

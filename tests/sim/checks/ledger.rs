@@ -65,6 +65,7 @@ impl Checks {
     /// The ledger begins anew: an older file was put in place of the database.
     pub fn restored(&mut self) {
         self.ledger = None;
+        self.is_restored = true;
         self.told.new_generation();
         self.tails = Default::default();
     }

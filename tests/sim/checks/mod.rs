@@ -71,6 +71,8 @@ pub struct Checks {
     told: Told,
     is_api: bool,
     may_fail: bool,
+    /// What a restore loses is not told apart yet from what must not be lost.
+    is_restored: bool,
     old_policies: Vec<u8>,
 }
 
@@ -86,6 +88,7 @@ impl Checks {
             told: Told::default(),
             is_api: terms.api,
             may_fail: false,
+            is_restored: false,
             old_policies: Vec::new(),
         }
     }

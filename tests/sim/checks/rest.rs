@@ -90,7 +90,9 @@ impl Checks {
         self.books(folder)?;
         self.scan((folder, world), policy, Moment::Rest)?;
         self.delivered(folder, heard)?;
-        self.believed(folder, heard)?;
+        if !self.is_restored {
+            self.believed(folder, heard)?;
+        }
         note_effects(&self.eyes(folder).tables);
         Ok(())
     }
