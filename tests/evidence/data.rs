@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 pub struct Evidence {
     pub measured: Option<Measured>,
     pub sim: Option<Sim>,
-    pub bugs: Option<Vec<Bug>>,
+    pub bugs: Option<Bugs>,
     pub kills: Option<Vec<Kills>>,
     pub nodes: Option<Nodes>,
     pub audit: Option<Audit>,
@@ -89,18 +89,24 @@ impl Sim {
     }
 }
 
-/// A bug that was put into the code on purpose.
+/// Bugs that were put into the code on purpose, as the simulator leaves them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bugs {
+    pub commit: String,
+    pub bugs: Vec<Bug>,
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bug {
-    /// The file in `tests/bugs`.
-    pub patch: String,
+    /// The file in `tests/bugs`, without its ending.
+    pub bug: String,
+    pub must_be_found_by: String,
+    pub within_seeds: String,
+    pub found: bool,
+    /// `seed 17: ...`, the first line of what was said.
     pub what: String,
-    /// Null where it was not found.
-    pub seeds_needed: Option<u64>,
-    pub limit: u64,
-    /// The invariant or verdict that found it.
-    pub found_by: String,
 }
 
 /// One N-loop: killed at the N-th point, for every N.
@@ -209,24 +215,20 @@ fn sim_faults(sim: &Sim) -> Vec<String> {
     faults
 }
 
-fn bug_faults(bugs: &[Bug], patches: &[String]) -> Vec<String> {
+fn bug_faults(Bugs { bugs, .. }: &Bugs, patches: &[String]) -> Vec<String> {
     let mut faults = Vec::new();
     for bug in bugs {
-        match bug.seeds_needed {
-            None => faults.push(format!("{}: not found within {} seeds", bug.patch, bug.limit)),
-            Some(needed) if needed > bug.limit => {
-                faults.push(format!(
-                    "{}: found after {needed} seeds, not {}",
-                    bug.patch, bug.limit
-                ));
-            }
-            Some(_) => {}
+        if !bug.found {
+            faults.push(format!(
+                "{}: not found within {} seeds",
+                bug.bug, bug.within_seeds
+            ));
         }
-        if !patches.contains(&bug.patch) {
-            faults.push(format!("{}: no such file in tests/bugs", bug.patch));
+        if !patches.contains(&bug.bug) {
+            faults.push(format!("{}: no such file in tests/bugs", bug.bug));
         }
     }
-    let tried = |patch: &&String| bugs.iter().any(|bug| bug.patch == **patch);
+    let tried = |patch: &&String| bugs.iter().any(|bug| bug.bug == **patch);
     let untried = patches.iter().filter(|patch| !tried(patch));
     faults.extend(untried.map(|patch| format!("{patch}: never tried")));
     faults

@@ -32,14 +32,14 @@ fn part<T: DeserializeOwned>(folder: &Path, name: &str) -> Option<T> {
     Some(read.unwrap_or_else(|error| panic!("{}: {error}", file.display())))
 }
 
-/// The files of planted bugs.
+/// The planted bugs that there are.
 pub fn planted_bugs(root: &Path) -> Vec<String> {
     let folder = std::fs::read_dir(root.join("tests/bugs"));
     let mut names: Vec<String> = folder
         .into_iter()
         .flatten()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name.ends_with(".patch"))
+        .filter_map(|name| Some(name.strip_suffix(".patch")?.to_owned()))
         .collect();
     names.sort();
     names

@@ -115,7 +115,7 @@ mod tests {
     }
 
     fn patches() -> Vec<String> {
-        ["01-credit-twice.patch", "02-forget-a-reorg.patch"]
+        ["01-credit-twice", "02-forget-a-reorg"]
             .map(str::to_owned)
             .to_vec()
     }
@@ -196,14 +196,17 @@ mod tests {
             ("not repeatable: seed 100", |e| {
                 e.sim.as_mut().unwrap().differ.push("seed 100".to_owned());
             }),
-            ("01-credit-twice.patch: not found", |e| {
-                e.bugs.as_mut().unwrap()[0].seeds_needed = None;
+            ("01-credit-twice: not found within 200 seeds", |e| {
+                e.bugs.as_mut().unwrap().bugs[0].found = false;
             }),
-            ("01-credit-twice.patch: found after 900", |e| {
-                e.bugs.as_mut().unwrap()[0].seeds_needed = Some(900);
+            ("01-credit-again: no such file", |e| {
+                let bugs = &mut e.bugs.as_mut().unwrap().bugs;
+                let mut other = bugs[0].clone();
+                other.bug = "01-credit-again".to_owned();
+                bugs.push(other);
             }),
-            ("02-forget-a-reorg.patch: never tried", |e| {
-                e.bugs.as_mut().unwrap().pop();
+            ("02-forget-a-reorg: never tried", |e| {
+                e.bugs.as_mut().unwrap().bugs.pop();
             }),
             ("loop of statements: 1 double, 0 lost", |e| {
                 e.kills.as_mut().unwrap()[0].double = 1;

@@ -203,20 +203,25 @@ fn bugs(page: &mut String, evidence: &Evidence) {
         let _ = writeln!(page, "{NOT_RUN}");
         return;
     };
-    let rows = bugs.iter().map(|bug| {
-        let needed = bug.seeds_needed.map_or("**not found**".to_owned(), number);
-        vec![
-            bug.patch.trim_end_matches(".patch").to_owned(),
-            bug.what.clone(),
-            bug.found_by.clone(),
-            needed,
-            number(bug.limit),
-        ]
+    let rows = bugs.bugs.iter().map(|bug| {
+        let what = match bug.found {
+            true => bug.what.clone(),
+            false => "**not found**".to_owned(),
+        };
+        let own = [&bug.bug, &bug.must_be_found_by, &bug.within_seeds];
+        [&own.map(String::clone)[..], &[what]].concat()
     });
     table(
         page,
-        &["bug", "what it does", "found by", "seeds needed", "seeds allowed"],
+        &["bug", "must be found by", "within seeds", "found by"],
         rows,
+    );
+    let found = bugs.bugs.iter().filter(|bug| bug.found).count();
+    let all = bugs.bugs.len();
+    let _ = writeln!(
+        page,
+        "{found} of {all} were found, at commit `{}`.\n",
+        bugs.commit
     );
 }
 
