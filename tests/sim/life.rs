@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
@@ -137,17 +137,8 @@ impl Life {
             },
             stop: told_to_stop,
         };
-        let settings = |chain: u8| {
-            world
-                .chain(chain)
-                .settings(terms, setting.policy, setting.is_later_listed)
-        };
-        let count = u8::try_from(world.chains().len()).unwrap_or(u8::MAX);
-        let sources: Vec<_> = (0..count)
-            .map(|chain| (world.source(chain), settings(chain)))
-            .collect();
         let mut parts = JoinSet::new();
-        parts.spawn_on(counted(work(shared, sources), &alive), runtime.handle());
+        begin(shared, world, (terms, setting), (&mut parts, runtime.handle()));
         drop(entered);
         Ok(Life {
             store,
@@ -343,6 +334,32 @@ async fn answered(service: TowerToHyperService<Router>, request: Request) -> Ans
         is_replayed: head.headers.contains_key("idempotent-replayed"),
         body: bytes.map(Vec::from).unwrap_or_default(),
     }
+}
+
+/// Begins the work on the chains of a world: at the scripted nodes themselves, or by the real source.
+fn begin(
+    shared: Shared,
+    world: &World,
+    (terms, setting): (&Terms, &Setting),
+    (parts, at): (&mut JoinSet<Part>, &Handle),
+) {
+    let is_later_listed = setting.is_later_listed;
+    let settings = |chain: u8| {
+        let chain = world.chain(chain);
+        chain.settings(terms, setting.policy, is_later_listed)
+    };
+    let alive = shared.way.alive.clone();
+    if let Some(wire) = &world.chain(0).wire {
+        // A world with a wire has one chain.
+        let source = wire.source(shared.clock, usize::from(terms.quorum), is_later_listed);
+        let sources = vec![(source, settings(0))];
+        parts.spawn_on(counted(work(shared, sources), &alive), at);
+        return;
+    }
+    let count = u8::try_from(world.chains().len()).unwrap_or(u8::MAX);
+    let sources = (0..count).map(|chain| (world.source(chain), settings(chain)));
+    let sources = sources.collect();
+    parts.spawn_on(counted(work(shared, sources), &alive), at);
 }
 
 /// Everything that works on the store, in the order of the daemon's start. Returns how the first part ended.

@@ -108,7 +108,7 @@ impl Wire {
             chain_id: CHAIN_ID,
             chain,
             checkpoints: vec![],
-            quorum,
+            quorum: 1,
             call_deadline: Duration::from_secs(10),
             recheck: Duration::from_secs(60),
         };
@@ -123,7 +123,12 @@ impl Wire {
                 at,
             },
         });
-        let endpoints = Endpoints::new(config, nodes.collect(), None, clock);
+        let nodes: Vec<Node<WireDial>> = nodes.collect();
+        let config = EndpointsConfig {
+            quorum: quorum.clamp(1, nodes.len()),
+            ..config
+        };
+        let endpoints = Endpoints::new(config, nodes, self.twins().genesis(), clock);
         EvmSource::new(rules, endpoints, clock)
     }
 }
