@@ -196,6 +196,16 @@ impl Chain {
         }
     }
 
+    /// Gives the genesis block another hash; nothing is built on it yet.
+    pub(super) fn begin_as(&mut self, hash: BlockHash) {
+        let genesis = self
+            .blocks
+            .pop_first()
+            .map(|(_, genesis)| Block { hash, ..genesis });
+        self.blocks.extend(genesis.map(|genesis| (hash, genesis)));
+        self.active = vec![hash];
+    }
+
     // ---- what is known ----
 
     pub(super) fn block(&self, hash: &BlockHash) -> Option<&Block> {
@@ -260,6 +270,16 @@ impl Chain {
         self.known.insert(hash, Arc::new(signed));
         self.effects.insert(hash, effects);
         hash
+    }
+
+    /// The same under another id.
+    pub(super) fn prepare_as(&mut self, tx: Tx, txid: Txid) {
+        let hash = self.prepare(tx);
+        let known = self.known.remove(&hash).and_then(Arc::into_inner);
+        self.known
+            .extend(known.map(|signed| (txid, Arc::new(Signed { hash: txid, ..signed }))));
+        let effects = self.effects.remove(&hash);
+        self.effects.extend(effects.map(|effects| (txid, effects)));
     }
 
     /// Puts a known transaction into the pool.
@@ -365,6 +385,11 @@ impl Chain {
         self.serial += 1;
         self.blocks.insert(hash, block);
         hash
+    }
+
+    /// The same under another hash.
+    pub(super) fn insert_as(&mut self, block: Block, hash: BlockHash) {
+        self.insert(Block { hash, ..block });
     }
 
     /// Goes to any block. What was in blocks that are left goes back to the pool, unless its nonce is spent

@@ -101,13 +101,31 @@ impl EvmSandbox {
     }
 
     /// A node of the genesis block alone that is served nowhere: whoever has it asks its
-    /// [`routes`](EvmSandbox::routes).
-    pub fn quiet(chain_id: u64, instance: &str, clock: Clock) -> EvmSandbox {
-        let chain = Chain::new(chain_id, instance, clock);
+    /// [`routes`](EvmSandbox::routes). The block's hash is the caller's to choose.
+    pub fn quiet(chain_id: u64, genesis: BlockHash, clock: Clock) -> EvmSandbox {
+        let mut chain = Chain::new(chain_id, "", clock);
+        chain.begin_as(genesis);
         EvmSandbox {
             node: Arc::new(Node::new(chain, clock)),
             server: None,
         }
+    }
+
+    /// Makes a transaction under an id of the caller's choice, and keeps it back.
+    pub fn prepare_as(&self, tx: Tx, txid: Txid) {
+        self.node.change(|chain| chain.prepare_as(tx, txid));
+    }
+
+    /// [`EvmSandbox::mine_on`] with a hash of the caller's choice.
+    ///
+    /// # Errors
+    /// As [`EvmSandbox::mine_on`].
+    pub fn mine_as(&self, parent: BlockHash, txids: &[Txid], hash: BlockHash) -> Result<(), SandboxError> {
+        self.grow(|chain| {
+            let block = chain.build(&parent, txids)?;
+            chain.insert_as(block, hash);
+            Ok(())
+        })
     }
 
     /// What the node answers, for a caller in this process.
