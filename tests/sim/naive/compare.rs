@@ -73,7 +73,7 @@ fn asset(contract: Option<Vec<u8>>) -> u64 {
     contract.map_or(0, |contract| 1 + u64::from(contract[0]))
 }
 
-fn found(tables: &Tables, chain: i64, of: &Chain) -> Vec<Found> {
+fn found(tables: &Tables, chain: i64) -> Vec<Found> {
     let sql = format!(
         "SELECT t.txid, o.vout, a.script, s.contract, o.amount, o.origin, o.spent_by, o.spent_height, \
          d.state, d.height, d.confirmations, d.tag, d.due_height, d.held_reason IS NOT NULL, \
@@ -94,16 +94,13 @@ fn found(tables: &Tables, chain: i64, of: &Chain) -> Vec<Found> {
             None => height(row, 10).map(Needs::Depth),
         };
         Found {
-            at: (
-                of.scripted_id(row.get(0).unwrap()),
-                if is_evm { vout % EXECUTION } else { vout },
-            ),
+            at: (row.get(0).unwrap(), if is_evm { vout % EXECUTION } else { vout }),
             execution: if is_evm { vout / EXECUTION } else { 0 },
             script: row.get(2).unwrap(),
             asset: asset(row.get(3).unwrap()),
             amount: row.get(4).unwrap(),
             origin: row.get(5).unwrap(),
-            spent: height(row, 7).map(|height| (of.scripted_id(row.get(6).unwrap()), height)),
+            spent: height(row, 7).map(|height| (row.get(6).unwrap(), height)),
             state: row.get(8).unwrap(),
             height: height(row, 9),
             needs,
@@ -129,10 +126,7 @@ fn terms(tables: &Tables, chain: i64, of: &Chain, policy: u8) -> Terms {
     let met = tables.rows(&met, |row| {
         let vout = row.get::<_, i64>(2).unwrap() as u64;
         let key = if is_evm { asset(row.get(3).unwrap()) } else { vout };
-        (
-            row.get::<_, Vec<u8>>(0).unwrap(),
-            (of.scripted_id(row.get(1).unwrap()), key),
-        )
+        (row.get::<_, Vec<u8>>(0).unwrap(), (row.get(1).unwrap(), key))
     });
     let rules = format!(
         "SELECT a.script, m.slug, a.kind = 'watch', m.internal, a.from_height FROM addresses a \
@@ -209,7 +203,7 @@ pub fn differences(
         };
     };
     let cursor = format!("SELECT hash FROM headers WHERE chain = {key} AND height = {cursor_height}");
-    let cursor = BlockHash(chain.scripted_id(tables.rows(&cursor, |row| row.get(0).unwrap())[0]));
+    let cursor = BlockHash(tables.rows(&cursor, |row| row.get(0).unwrap())[0]);
     let rescans = format!("SELECT count(*) FROM rescans WHERE chain = {key} AND state = 'running'");
     if moment == Moment::Cursor && tables.count(&rescans) > 0 {
         // Rules count from lower on than what is read already.
@@ -240,7 +234,7 @@ pub fn differences(
     let tags = finality.tags(&nodes.tree, &tip);
     drop(nodes);
     let stored = format!("SELECT txid FROM txs WHERE chain = {key}");
-    let stored = tables.rows(&stored, |row| chain.scripted_id(row.get(0).unwrap()));
+    let stored = tables.rows(&stored, |row| row.get(0).unwrap());
     let stored: BTreeSet<Id> = stored.into_iter().collect();
     let stored: Vec<Tx> = chain.made(&stored).iter().map(|tx| plain(tx)).collect();
     let sight = Sight {
@@ -251,7 +245,7 @@ pub fn differences(
         safe: tags.safe.map(|tag| tag.height),
         finalized: tags.finalized.map(|tag| tag.height),
         is_evm: chain.is_evm,
-        found: found(tables, key, chain),
+        found: found(tables, key),
     };
     let mut wrong = sight.wrong();
     wrong

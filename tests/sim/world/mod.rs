@@ -256,20 +256,6 @@ impl Chain {
         }
     }
 
-    /// What this chain has for an id that the daemon was told: of a block or a transaction.
-    pub fn scripted_id(&self, id: [u8; 32]) -> [u8; 32] {
-        match &self.wire {
-            Some(wire) => wire.twins().scripted(id),
-            None => id,
-        }
-    }
-
-    /// The first block as the daemon is told of it.
-    fn genesis(&self) -> BlockHash {
-        let twin = self.wire.as_ref().and_then(|wire| wire.twins().genesis());
-        twin.unwrap_or_else(|| self.nodes.world().tree.genesis())
-    }
-
     /// Those of the transactions that anybody made.
     pub fn made(&self, ids: &BTreeSet<[u8; 32]>) -> Vec<Arc<Tx>> {
         let made = self.txs.iter().filter(|tx| ids.contains(&tx.txid.0));

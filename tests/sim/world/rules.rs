@@ -123,7 +123,7 @@ impl Chain {
             chain: NewChain {
                 assets,
                 id,
-                genesis: Some(self.genesis()),
+                genesis: Some(self.nodes.world().tree.genesis()),
                 alias: self.alias().to_owned(),
             },
             start: Start::Height(1),

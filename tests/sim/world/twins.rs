@@ -1,6 +1,5 @@
 //! Simulated nodes beside the scripted ones of an EVM chain: whatever is mined in the tree is mined there
-//! too, with the same effects, so that the real source can ask for it in JSON. Their ids differ; both ways
-//! between them are kept here.
+//! too, under the same hash and with the same effects, so that the real source can ask for it in JSON.
 
 use super::rules::{LATER, SENDERS, TUSD};
 use crate::scripted::{Finality, Out, Tree, Tx, World as Nodes, account, token};
@@ -9,7 +8,7 @@ use creditd::rules::{Asset, BlockHash, Script, Txid};
 use creditd::sandbox::evm::{
     Address, CallKind, Effects, EvmSandbox, InnerCall, Log, Mark, Nonce, Stale, Token, Tx as Sent, U256,
 };
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 pub const CHAIN_ID: u64 = 31_337;
 
@@ -18,11 +17,9 @@ const INNER: u64 = 1 << 32;
 
 pub struct Twins {
     nodes: Vec<EvmSandbox>,
-    /// From here to there.
-    blocks: BTreeMap<BlockHash, BlockHash>,
-    txs: BTreeMap<Txid, Txid>,
-    /// And back, of either.
-    back: BTreeMap<[u8; 32], [u8; 32]>,
+    /// What they have.
+    blocks: BTreeSet<BlockHash>,
+    txs: BTreeSet<Txid>,
 }
 
 impl std::fmt::Debug for Twins {
@@ -47,7 +44,7 @@ impl Twins {
         // It shows 1970: blocks have the time of their parent and a second, wherever they are mined.
         let clock = Clock::simulated(0);
         let nodes: Vec<EvmSandbox> = (0..count)
-            .map(|_| EvmSandbox::quiet(CHAIN_ID, "scripted", clock))
+            .map(|_| EvmSandbox::quiet(CHAIN_ID, genesis, clock))
             .collect();
         for node in &nodes {
             for number in SENDERS {
@@ -62,11 +59,9 @@ impl Twins {
                 node.set_token(Address(token(number)), described);
             }
         }
-        let twin = nodes[0].tip();
         Twins {
-            blocks: [(genesis, twin)].into(),
-            back: [(twin.0, genesis.0)].into(),
-            txs: BTreeMap::new(),
+            blocks: [genesis].into(),
+            txs: BTreeSet::new(),
             nodes,
         }
     }
@@ -76,40 +71,29 @@ impl Twins {
         self.nodes.iter().map(EvmSandbox::routes).collect()
     }
 
-    pub fn genesis(&self) -> Option<BlockHash> {
-        self.nodes[0].block_hash(0)
-    }
-
-    /// What the scripted chain has for an id of the twins; ids that they do not have stay.
-    pub fn scripted(&self, id: [u8; 32]) -> [u8; 32] {
-        self.back.get(&id).copied().unwrap_or(id)
-    }
-
     /// Mines what is new, and takes each twin to where its node is.
     pub fn follow(&mut self, world: &Nodes) {
         let tree = &world.tree;
         let mut new: Vec<_> = tree
             .blocks()
-            .filter(|block| !self.blocks.contains_key(&block.hash()))
+            .filter(|block| !self.blocks.contains(&block.hash()))
             .cloned()
             .collect();
         new.sort_by_key(|block| block.height());
         for block in new {
-            let parent = self.blocks[&block.held.header.parent];
-            let txids: Vec<Txid> = block.txs.iter().map(|tx| self.run(tx)).collect();
-            let mined = self
-                .nodes
-                .iter()
-                .map(|node| node.mine_on(parent, &txids).unwrap());
-            let twins: Vec<BlockHash> = mined.collect();
-            assert!(twins.iter().all(|twin| *twin == twins[0]), "twins differ");
-            self.blocks.insert(block.hash(), twins[0]);
-            self.back.insert(twins[0].0, block.hash().0);
+            let (hash, parent) = (block.hash(), block.held.header.parent);
+            block.txs.iter().for_each(|tx| self.run(tx));
+            let txids: Vec<Txid> = block.txs.iter().map(|tx| tx.txid).collect();
+            for node in &self.nodes {
+                node.mine_as(parent, &txids, hash).unwrap();
+            }
+            self.blocks.insert(hash);
         }
         for (number, node) in world.nodes.iter().enumerate() {
-            let pending: Vec<Txid> = node.mempool.iter().map(|tx| self.known(tx)).collect();
+            node.mempool.iter().for_each(|tx| self.know(tx));
+            let pending: Vec<Txid> = node.mempool.iter().map(|tx| tx.txid).collect();
             let twin = &self.nodes[number];
-            twin.set_tip(self.blocks[&node.tip], Stale::Kept).unwrap();
+            twin.set_tip(node.tip, Stale::Kept).unwrap();
             twin.pool()
                 .iter()
                 .filter(|tx| !pending.contains(tx))
@@ -128,10 +112,9 @@ impl Twins {
         }
     }
 
-    /// The twin of a transaction.
-    fn known(&mut self, tx: &Tx) -> Txid {
-        if let Some(twin) = self.txs.get(&tx.txid) {
-            return *twin;
+    fn know(&mut self, tx: &Tx) {
+        if !self.txs.insert(tx.txid) {
+            return;
         }
         let own = tx.outputs.iter().find(|out| place(out) == 0);
         let sender = address(tx.sender.as_ref().unwrap());
@@ -148,20 +131,17 @@ impl Twins {
             input: tx.txid.0.to_vec(),
             ..Sent::pay(sender, hub(), U256::ZERO)
         };
-        let twins: Vec<Txid> = self.nodes.iter().map(|node| node.prepare(sent.clone())).collect();
-        assert!(twins.iter().all(|twin| *twin == twins[0]), "twins differ");
-        self.txs.insert(tx.txid, twins[0]);
-        self.back.insert(twins[0].0, tx.txid.0);
-        twins[0]
+        for node in &self.nodes {
+            node.prepare_as(sent.clone(), tx.txid);
+        }
     }
 
-    /// The twin of a transaction, which does from now on what this run of it does.
-    fn run(&mut self, tx: &Tx) -> Txid {
-        let twin = self.known(tx);
+    /// From now on a transaction does what this run of it does.
+    fn run(&mut self, tx: &Tx) {
+        self.know(tx);
         for node in &self.nodes {
-            node.set_effects(twin, effects(tx)).unwrap();
+            node.set_effects(tx.txid, effects(tx)).unwrap();
         }
-        twin
     }
 }
 

@@ -57,7 +57,7 @@ impl Wire {
         }))
     }
 
-    pub fn twins(&self) -> MutexGuard<'_, Twins> {
+    fn twins(&self) -> MutexGuard<'_, Twins> {
         self.0.twins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -83,6 +83,7 @@ impl Wire {
     /// The source of a life, with these terms.
     pub fn source(&self, clock: Clock, quorum: usize, is_later_listed: bool) -> EvmSource<WireDial> {
         let chain = self.0.scripted.chain_id();
+        let genesis = self.0.scripted.world().tree.genesis();
         let tokens = if is_later_listed {
             vec![TUSD, LATER]
         } else {
@@ -128,7 +129,7 @@ impl Wire {
             quorum: quorum.clamp(1, nodes.len()),
             ..config
         };
-        let endpoints = Endpoints::new(config, nodes, self.twins().genesis(), clock);
+        let endpoints = Endpoints::new(config, nodes, Some(genesis), clock);
         EvmSource::new(rules, endpoints, clock)
     }
 }

@@ -141,7 +141,24 @@ impl Scripted {
         if delays.hang == TIME_OUT {
             return Err(unreachable("call", "no answer in time"));
         }
-        self.world().answer(delays.node, "call", |_, _| Ok(delays.node))
+        self.world().answer(delays.node, "call", |_, _| Ok(delays.node))?;
+        let tip = {
+            let mut world = self.world();
+            let World { tree, nodes, .. } = &mut *world;
+            tip_of(tree, &mut nodes[delays.node])
+        };
+        self.note_tip(delays.node, &tip);
+        Ok(delays.node)
+    }
+
+    fn note_tip(&self, node: usize, tip: &NodeTip) {
+        let mut world = self.world();
+        let World {
+            tree, nodes, told, ..
+        } = &mut *world;
+        if let Some(told) = told {
+            told.tip(self.clock.now_ms(), node, tip, tree, &nodes[node]);
+        }
     }
 
     async fn pause(&self, span: Duration) {
@@ -276,6 +293,24 @@ fn has_content(node: &Node, tree: &Tree, hash: BlockHash) -> Result<(), SourceEr
     Ok(())
 }
 
+/// Where a node says that it stands.
+fn tip_of(tree: &Tree, node: &mut Node) -> NodeTip {
+    let held = tree.block(&node.tip).held;
+    let known = node.headers_only.iter().map(|hash| tree.block(hash).height());
+    let headers = known.max().unwrap_or_default().max(held.height);
+    NodeTip {
+        hash: node.tip,
+        height: held.height,
+        chainwork: held.chainwork,
+        time_secs: held.header.time_secs,
+        is_syncing: node.faults.is_syncing || headers > held.height,
+        headers,
+        pruned_below: node.faults.pruned_below,
+        tags: node.finality.tags(tree, &node.tip),
+        credit_ceiling: node.better_fork(tree),
+    }
+}
+
 /// A block as a node sends it.
 pub struct Raw {
     block: Arc<Block>,
@@ -301,32 +336,11 @@ impl ChainSource for Scripted {
     }
 
     async fn tip(&self) -> Result<NodeTip, SourceError> {
-        let tip = |tree: &Tree, node: &mut Node| {
-            let held = tree.block(&node.tip).held;
-            let known = node.headers_only.iter().map(|hash| tree.block(hash).height());
-            let headers = known.max().unwrap_or_default().max(held.height);
-            Ok(NodeTip {
-                hash: node.tip,
-                height: held.height,
-                chainwork: held.chainwork,
-                time_secs: held.header.time_secs,
-                is_syncing: node.faults.is_syncing || headers > held.height,
-                headers,
-                pruned_below: node.faults.pruned_below,
-                tags: node.finality.tags(tree, &node.tip),
-                credit_ceiling: node.better_fork(tree),
-            })
-        };
+        let tip = |tree: &Tree, node: &mut Node| Ok(tip_of(tree, node));
         let tip = self.answer("tip", tip).await?;
-        let mut world = self.world();
-        let World {
-            tree, nodes, told, ..
-        } = &mut *world;
-        if let Some(told) = told {
-            // Whoever stands there: two nodes at one tip say the same.
-            let node = nodes.iter().position(|node| node.tip == tip.hash).unwrap_or(0);
-            told.tip(self.clock.now_ms(), node, &tip, tree, &nodes[node]);
-        }
+        // Two nodes at one tip say the same.
+        let node = self.world().nodes.iter().position(|node| node.tip == tip.hash);
+        self.note_tip(node.unwrap_or(0), &tip);
         Ok(tip)
     }
 
