@@ -37,7 +37,125 @@ impl Marks {
 }
 
 /// The fault matrix: each fault, and what shows that it took effect.
-pub const REQUIRED: &[(&str, &[&str])] = &[];
+pub const REQUIRED: &[(&str, &[&str])] = &[
+    (
+        "kill -9",
+        &[
+            "killed_begin",
+            "killed_statement",
+            "killed_commit_before",
+            "killed_commit_after",
+            "killed_await",
+            "killed_highwater",
+            "killed_sync",
+            "killed_write",
+        ],
+    ),
+    ("power loss", &["lost_highwater"]),
+    ("fsync error, EIO", &["eio_write", "eio_sync", "eio_read"]),
+    ("disk full", &["full_write"]),
+    ("SQLITE_BUSY", &["busy_retried"]),
+    (
+        "clock",
+        &["clock_back", "clock_forward_years", "clock_back_with_leases"],
+    ),
+    ("node down, hanging", &["unreachable", "hang_ended"]),
+    ("node behind", &["node_behind", "held_behind"]),
+    (
+        "initial download, pruned",
+        &["syncing_no_credit", "pruned_gap", "missing_data"],
+    ),
+    ("another fork", &["node_other_fork"]),
+    ("wrong network", &["wrong_network"]),
+    ("balancer, quorum", &["alternated", "quorum_refused"]),
+    (
+        "late, repeated and partial lists",
+        &["list_outdated", "list_repeated", "partial_mempool_list"],
+    ),
+    (
+        "reorgs",
+        &[
+            "reorg_below_policy",
+            "reorg_past_a_credit",
+            "reorg_too_deep",
+            "worse_branch",
+            "equal_branch",
+            "flip_flop",
+            "reinstated",
+        ],
+    ),
+    ("the same transaction in another block", &["moved_while_credited"]),
+    (
+        "EVM: run again",
+        &[
+            "executed_again",
+            "executed_again_after_credit",
+            "reverted_run",
+            "payer_changed",
+            "tag_of_another_branch",
+        ],
+    ),
+    ("coinbase", &["coinbase_due", "coinbase_orphaned"]),
+    (
+        "replacement",
+        &[
+            "replaced_by_us",
+            "replaced_by_others",
+            "replaced_in_block",
+            "replaced_ancestor",
+            "replacement_undone",
+            "evicted",
+            "returned",
+        ],
+    ),
+    (
+        "receivers",
+        &[
+            "receiver_slow",
+            "receiver_late_200",
+            "receiver_redirect",
+            "receiver_410",
+            "receiver_429",
+            "dead_receiver",
+            "crash_between_message_and_answer",
+        ],
+    ),
+    ("two daemons", &["second_refused", "thawed_daemon"]),
+    (
+        "old backup",
+        &["restored_backup", "reserved_skipped", "credit_state_told"],
+    ),
+    (
+        "API repeats",
+        &[
+            "api_again",
+            "api_parallel",
+            "api_other_body",
+            "group_commit",
+            "group_commit_refusal",
+        ],
+    ),
+    (
+        "inbox",
+        &[
+            "inbox_forged",
+            "inbox_stale",
+            "inbox_again",
+            "inbox_set_aside",
+            "inbox_external_credit",
+        ],
+    ),
+    (
+        "beside",
+        &[
+            "rule_added_while_block_was_read",
+            "policy_edited",
+            "tier_by_sum",
+            "payjoin",
+            "invoice_expired",
+        ],
+    ),
+];
 
 pub fn table() -> Vec<String> {
     let rows = REQUIRED.iter();
