@@ -334,3 +334,53 @@ fn audit_job_tells_what_it_finds() {
         done.ends_with(" checks; 2 found").then_some(())
     });
 }
+
+/// Blocks that were read before are read again for an address that has come to count in them since.
+#[test]
+fn a_lowered_rule_is_read_again() {
+    let shop = open();
+    let address = fresh_address();
+    let payment = shop.pay(&address, 10_000_000);
+    shop.node.broadcast(&payment);
+    shop.node.mine(1);
+    let height = shop.node.height();
+    shop.node.mine(30);
+    shop.settle();
+    let answer = assert_clean(&shop.daemon, &[]);
+    assert_eq!(answer["chains"][0]["outputs"]["payments"], 0);
+    shop.watch_for("shop", &address);
+    let answer = assert_clean(&shop.daemon, &[]);
+    let outputs = &answer["chains"][0]["outputs"];
+    assert_eq!(
+        outputs["from_height"],
+        height + 31,
+        "it counts from now on: {outputs}"
+    );
+    let (from, reason) = (height.to_string(), "it was paid before");
+    let rescan = [
+        "rescan",
+        "--from",
+        &from,
+        "--backfill",
+        &address,
+        "--reason",
+        reason,
+        "--apply",
+    ];
+    shop.daemon.json(&rescan);
+    shop.await_state(&payment.txid, "credited");
+    wait_until("the rescan is done", PATIENCE, || {
+        let database = Connection::open(shop.daemon.database()).unwrap();
+        let running = "SELECT count(*) FROM rescans WHERE state = 'running'";
+        let running = database.query_row(running, [], |row| row.get::<_, i64>(0));
+        (running.unwrap() == 0).then_some(())
+    });
+    shop.settle();
+    let answer = assert_clean(&shop.daemon, &[]);
+    let outputs = &answer["chains"][0]["outputs"];
+    assert_eq!(outputs["from_height"], height, "{outputs}");
+    assert_eq!(
+        (&outputs["payments"], &outputs["to_height"]),
+        (&json!(1), &json!(height + 30))
+    );
+}
