@@ -158,7 +158,7 @@ fn drill_of_a_sound_database_changes_nothing_and_touches_nothing_outside() {
     let report = shop.report(0, &[]);
     assert_eq!(shop.files(), files, "the live file and its folder");
     for call in &shop.node.stub.calls()[asked_before..] {
-        let is_question = call.method.starts_with("get") || call.method.starts_with("rest/block");
+        let is_question = call.method.starts_with("get") || call.method.starts_with("rest/");
         assert!(is_question, "{call:?}");
     }
     assert_eq!(
