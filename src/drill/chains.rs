@@ -26,17 +26,17 @@ type Way = ReadingDial<HttpDial>;
 /// Between two rounds of a follower here: there is nothing to wait for.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Rounds in a row that end in trouble before the node is taken to be the trouble.
-const TROUBLES_MAX: u32 = 8;
+/// How long nothing goes on, because a node is busy or limits us, before it is taken to be the trouble.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Between two rounds while nothing goes on.
+const STALLED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Rounds without anything left to do before a chain is taken to be settled: lists are applied in each.
 const QUIET_ROUNDS: u32 = 6;
 
 /// Most rounds of that, while what lists say of replaced payments is not agreed yet.
 const QUIET_MAX: u32 = 500;
-
-/// Rounds of a rescan without a block before it is given up.
-const STALLED_MAX: u32 = 40;
 
 /// How far the node is put back.
 const BEHIND: u64 = 3;
@@ -241,7 +241,7 @@ impl<S: ChainSource> Chain<S> {
         key: ChainKey,
         told: &mut (dyn FnMut(u64) + Send),
     ) -> Result<(), Stop> {
-        let (mut troubles, mut stalled, mut last) = (0, 0, None);
+        let (mut went_on, mut last) = (bench.clock.instant(), None);
         loop {
             let trouble = self.round(bench, follower, key).await?;
             let running = bench
@@ -250,25 +250,20 @@ impl<S: ChainSource> Chain<S> {
             let row = bench
                 .read("read the copy", move |tx| tx.chain_by_key(key))
                 .await?;
-            match trouble {
-                Some(why) if troubles == TROUBLES_MAX => return Err(Stop::WhyNot(why)),
-                Some(_) => troubles += 1,
-                None => troubles = 0,
-            }
             let at: Vec<(i64, u64, u64)> = running
                 .iter()
                 .map(|rescan| (rescan.id, rescan.next_height, rescan.applied_to))
                 .collect();
-            if at.is_empty() && troubles == 0 {
+            if at.is_empty() && trouble.is_none() {
                 return Ok(());
             }
             told(at.first().map_or(0, |(_, next, _)| *next));
-            match last.as_ref() == Some(&at) {
-                true => stalled += 1,
-                false => stalled = 0,
-            }
-            if stalled == STALLED_MAX {
-                return Err(Stop::WhyNot(row.state_reason));
+            if last.as_ref() != Some(&at) {
+                went_on = bench.clock.instant();
+            } else if bench.clock.instant() - went_on >= PATIENCE {
+                return Err(Stop::WhyNot(trouble.unwrap_or(row.state_reason)));
+            } else {
+                bench.clock.sleep(STALLED_PAUSE).await;
             }
             last = Some(at);
         }
