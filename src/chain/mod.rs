@@ -4,6 +4,7 @@
 
 pub mod bitcoin;
 pub mod evm;
+pub mod proof;
 pub mod rpc;
 
 use crate::index::Index;

@@ -27,13 +27,21 @@ pub(super) fn known(network: Network) -> bitcoin::Network {
 }
 
 /// The first mainnet block after Bitcoin Cash split off.
-const MAIN_478559: Checkpoint = Checkpoint {
+pub(super) const MAIN_478559: Checkpoint = Checkpoint {
     height: 478_559,
     hash: BlockHash([
         0, 0, 0, 0, 0, 0, 0, 0, 0, 0x19, 0xf1, 0x12, 0xec, 0x0a, 0x99, 0x82, 0x92, 0x6f, 0x12, 0x58, 0xcd,
         0xcc, 0x55, 0x8d, 0xd7, 0xc3, 0xb7, 0xe5, 0xdc, 0x7f, 0xa1, 0x48,
     ]),
 };
+
+/// The blocks of a network that are compiled in.
+pub fn checkpoints(network: Network) -> Vec<Checkpoint> {
+    match network {
+        Network::Main => vec![MAIN_478559],
+        Network::Testnet4 | Network::Signet | Network::Regtest => Vec::new(),
+    }
+}
 
 /// Chains followed by releases of Bitcoin Knots left mainnet at 961632 and 961640: only a block above tells
 /// them apart.
@@ -138,10 +146,7 @@ impl BitcoinConfig {
 
     /// The compiled-in and the configured checkpoints, lowest first.
     pub(super) fn all_checkpoints(&self) -> Vec<Checkpoint> {
-        let mut all = match self.network {
-            Network::Main => vec![MAIN_478559],
-            Network::Testnet4 | Network::Signet | Network::Regtest => Vec::new(),
-        };
+        let mut all = checkpoints(self.network);
         all.extend(&self.checkpoints);
         all.sort_by_key(|checkpoint| checkpoint.height);
         all.dedup();

@@ -11,13 +11,14 @@ mod hashes;
 mod identity;
 mod mempool;
 mod pow;
+pub mod proof;
 mod reread;
 mod scan;
 mod skim;
 mod tip;
 mod wait;
 
-pub use config::BitcoinConfig;
+pub use config::{BitcoinConfig, checkpoints};
 pub use reread::{BlockAgain, Unspent, UnspentSet};
 
 use super::rpc::{Limits, RpcClient, RpcError};

@@ -372,6 +372,16 @@ impl BlockAgain {
         })
     }
 
+    /// Where in the block a transaction stands.
+    pub(super) fn place(&self, txid: &Txid) -> Option<usize> {
+        self.places.get(txid).copied()
+    }
+
+    /// Its transactions.
+    pub(super) fn transactions(&self) -> &[bitcoin::Transaction] {
+        &self.block.txdata
+    }
+
     fn tx(&self, txid: &Txid) -> Option<&bitcoin::Transaction> {
         self.block.txdata.get(*self.places.get(txid)?)
     }

@@ -11,6 +11,7 @@ pub mod endpoints;
 pub mod fields;
 mod headers;
 mod pending;
+pub mod proof;
 mod receipts;
 mod reread;
 mod rlp;

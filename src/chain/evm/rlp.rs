@@ -24,7 +24,20 @@ pub(super) fn whole(bytes: &[u8]) -> Result<Item<'_>, Malformed> {
     }
 }
 
-/// Items one after the other, each with its own bytes.
+/// The items of the list that is all of `bytes`.
+pub(super) fn list(bytes: &[u8]) -> Result<Vec<Item<'_>>, Malformed> {
+    match whole(bytes)? {
+        Item::List(inside) => items(inside),
+        Item::Bytes(_) => Err(Malformed),
+    }
+}
+
+/// Items one after the other.
+pub(super) fn items(inside: &[u8]) -> Result<Vec<Item<'_>>, Malformed> {
+    Ok(raw_items(inside)?.into_iter().map(|(item, _)| item).collect())
+}
+
+/// The same, each with its own bytes.
 pub(super) fn raw_items(mut inside: &[u8]) -> Result<Vec<(Item<'_>, &[u8])>, Malformed> {
     let mut found = Vec::new();
     while !inside.is_empty() {
@@ -80,6 +93,41 @@ impl<'a> Item<'a> {
             Item::List(_) => Err(Malformed),
         }
     }
+
+    /// Bytes of one length.
+    pub(super) fn exactly<const N: usize>(self) -> Result<[u8; N], Malformed> {
+        self.bytes()?.try_into().map_err(|_| Malformed)
+    }
+
+    /// The items of a list.
+    pub(super) fn list(self) -> Result<Vec<Item<'a>>, Malformed> {
+        match self {
+            Item::List(inside) => items(inside),
+            Item::Bytes(_) => Err(Malformed),
+        }
+    }
+
+    /// A number, of at most 32 bytes and with no zero in front.
+    pub(super) fn number(self) -> Result<[u8; 32], Malformed> {
+        let digits = self.bytes()?;
+        let mut number = [0; 32];
+        let place = number.len().checked_sub(digits.len()).ok_or(Malformed)?;
+        if digits.first() == Some(&0) {
+            return Err(Malformed);
+        }
+        number[place..].copy_from_slice(digits);
+        Ok(number)
+    }
+
+    /// A number below 2^64.
+    pub(super) fn count(self) -> Result<u64, Malformed> {
+        let number = self.number()?;
+        let (above, count) = number.split_last_chunk::<8>().ok_or(Malformed)?;
+        match above.iter().all(|byte| *byte == 0) {
+            true => Ok(u64::from_be_bytes(*count)),
+            false => Err(Malformed),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -115,7 +163,10 @@ mod tests {
         ] {
             assert_eq!(whole(&bad), Err(Malformed), "{bad:x?}");
         }
-        assert_eq!(raw_items(&[0xc1]), Err(Malformed));
+        assert_eq!(list(&[0xc1, 0xc1]), Err(Malformed));
+        assert_eq!(Item::Bytes(&[0, 1]).number(), Err(Malformed));
+        assert_eq!(Item::Bytes(&[1, 0]).count(), Ok(256));
+        assert_eq!(Item::Bytes(&[1; 9]).count(), Err(Malformed));
     }
 
     proptest! {
@@ -127,18 +178,17 @@ mod tests {
                 stream.append(&part.as_slice());
             }
             let out = stream.out();
-            let Item::List(inside) = whole(&out).unwrap() else {
-                panic!("a list");
-            };
-            let items = raw_items(inside).unwrap().into_iter();
-            let read: Vec<Vec<u8>> = items.map(|(item, _)| item.bytes().unwrap().to_vec()).collect();
+            let read: Vec<Vec<u8>> =
+                list(&out).unwrap().into_iter().map(|item| item.bytes().unwrap().to_vec()).collect();
             prop_assert_eq!(read, parts);
         }
 
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            if let Ok(Item::List(inside)) = whole(&bytes) {
-                let _ = raw_items(inside);
+            if let Ok(items) = list(&bytes) {
+                for item in items {
+                    let _ = (item.list(), item.number(), item.count(), item.exactly::<32>());
+                }
             }
         }
     }
