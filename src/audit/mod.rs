@@ -5,9 +5,11 @@
 mod blocks;
 mod books;
 mod credits;
+pub mod evidence;
 mod ground;
 mod job;
 mod outputs;
+pub mod proof;
 mod report;
 mod unspent;
 mod words;

@@ -173,7 +173,7 @@ fn answer(cli: &Cli, out: &mut Out) -> anyhow::Result<Outcome> {
             false => Ok(Outcome::Found),
         },
         Command::Audit(args) => audit::audit(out, &load(cli)?, args),
-        Command::Proof(args) => proof::proof(out, &load(cli)?, args),
+        Command::Proof(args) => proof::proof(out, || Ok(load(cli)?), args),
         Command::Drill(args) => drill::drill(out, &load(cli)?, args),
         Command::Sandbox(args) => sandbox::sandbox(out, args),
         Command::Trigger(args) => trigger::trigger(out, args),

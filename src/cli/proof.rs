@@ -1,61 +1,198 @@
 //! `proof`.
 
-use super::Outcome;
 use super::ids;
 use super::open;
 use super::out::Out;
-use super::proof_args::Proof;
-use crate::clock::rfc3339;
+use super::proof_args::{Proof, ProofCommand, Required, Verify};
+use super::{Outcome, Problem};
+use crate::audit::proof::{self, Level, PrintError, Verified, VerifyError};
+use crate::clock::Clock;
 use crate::config::Config;
-use crate::store::Evidence;
 use serde::Serialize;
+use std::io::Read as _;
+
+/// No file of ours is longer.
+const FILE_BYTES_MAX: u64 = 256 << 20;
 
 #[derive(Serialize)]
 struct AnswerJson {
-    credit: String,
-    proofs: Vec<ProofJson>,
-}
-
-#[derive(Serialize)]
-struct ProofJson {
-    block_hash: String,
-    made_at: String,
-    is_stored: bool,
+    credit: Option<String>,
+    chain_id: Option<String>,
+    address: Option<String>,
+    amount: Option<String>,
+    block_hash: Option<String>,
+    block_height: Option<u64>,
+    level: Option<Level>,
     why: String,
+    is_included: bool,
+    blocks: Option<u64>,
+    work: Option<String>,
+    anchored_by: Option<String>,
+    failed: Option<&'static str>,
+    is_good: bool,
 }
 
-/// What is stored of a credit. None is a problem found.
-pub(super) fn proof(out: &mut Out, config: &Config, args: &Proof) -> anyhow::Result<Outcome> {
-    let credit = ids::whole_in(config, &args.credit)?;
-    let stored = open::reader(config)?.read(|tx| tx.evidence_of(&credit))?;
-    let has_any = stored.iter().any(|proof| proof.body.is_some());
-    let proofs: Vec<ProofJson> = stored.into_iter().map(json).collect();
-    if out.json {
-        out.json(&AnswerJson { credit, proofs })?;
-    } else {
-        if proofs.is_empty() {
-            out.line(format!("{credit}: no proof is stored"))?;
+/// Prints a proof, or looks at one. Whatever the answer, what is only told is no proof.
+pub(super) fn proof(
+    out: &mut Out,
+    load: impl FnOnce() -> anyhow::Result<Config>,
+    args: &Proof,
+) -> anyhow::Result<Outcome> {
+    let credit = match (&args.command, &args.credit) {
+        (Some(ProofCommand::Verify(verify)), _) => return check(out, verify),
+        (None, Some(credit)) => credit,
+        (None, None) => return Err(Problem::misuse("no credit is named", "name one: cr_...").into()),
+    };
+    let config = load()?;
+    let credit = ids::whole_in(&config, credit)?;
+    let database = open::plain_reader(&config)?;
+    let file = match proof::print((&config, Clock::real()), &database, &credit, args.from_checkpoint) {
+        Ok(file) => file,
+        Err(PrintError::None(why)) => {
+            let next = "`creditd credits` lists those that there are; what pruned nodes have dropped can no \
+                        longer be proved";
+            return Err(Problem::found(why, next).into());
         }
-        for proof in &proofs {
-            let what = match proof.is_stored {
-                true => "a proof is stored",
-                false => &proof.why,
-            };
-            out.line(format!("{credit} in block {}: {what}", proof.block_hash))?;
+        Err(PrintError::Node(why)) => {
+            return Err(
+                Problem::misuse(why, "nothing is stored yet: ask again when the node answers").into(),
+            );
         }
-        out.done()?;
+        Err(error @ (PrintError::Store(_) | PrintError::Secret(_))) => return Err(error.into()),
+    };
+    out.json(&file)?;
+    Ok(match file.level {
+        Level::Proved => Outcome::Done,
+        Level::Told => Outcome::Found,
+    })
+}
+
+fn check(out: &mut Out, args: &Verify) -> anyhow::Result<Outcome> {
+    let mut text = String::new();
+    let file = std::fs::File::open(&args.file);
+    let read = file.and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
+    if let Err(error) = read {
+        let what = format!("{} cannot be read: {error}", args.file.display());
+        return Err(Problem::misuse(what, "name a file that `creditd proof` printed").into());
     }
-    Ok(match has_any {
+    let verified = match proof::verify(&text, &args.trust) {
+        Ok(verified) => verified,
+        Err(VerifyError::Unreadable(error)) => {
+            let what = format!("{}: {error}", args.file.display());
+            return Err(Problem::misuse(what, "name a file that `creditd proof` printed").into());
+        }
+        Err(VerifyError::False(fault)) => {
+            if out.json {
+                out.json(&refused(fault.check, fault.why))?;
+            } else {
+                out.line(format!("FALSE  {}  {}", fault.check, fault.why))?;
+                out.done()?;
+            }
+            return Ok(Outcome::Found);
+        }
+    };
+    let is_good = match args.require {
+        Required::Included | Required::Proved => verified.is_included(),
+        Required::Worked => verified.is_included() && verified.worked.is_some(),
+        Required::Anchored => verified.is_included() && verified.anchored.is_some(),
+    };
+    match out.json {
+        true => out.json(&answer(&verified, is_good))?,
+        false => tell(out, &verified)?,
+    };
+    Ok(match is_good {
         true => Outcome::Done,
         false => Outcome::Found,
     })
 }
 
-fn json(stored: Evidence) -> ProofJson {
-    ProofJson {
-        block_hash: stored.block.to_string(),
-        made_at: rfc3339(stored.made_at),
-        is_stored: stored.body.is_some(),
-        why: stored.why,
+fn tell(out: &mut Out, verified: &Verified) -> anyhow::Result<Outcome> {
+    let Verified { claim, chain, .. } = verified;
+    out.line(format!(
+        "credit {}: {} to {} in block {}",
+        verified.credit,
+        verified.amount(),
+        verified.address,
+        claim.block.height
+    ))?;
+    let block = chain.print(claim.block.hash);
+    out.field(
+        "included",
+        match (verified.level, &verified.worked) {
+            (Level::Proved, Some(_)) => format!(
+                "yes: transaction, branch of {}, coinbase of height {}",
+                verified.depth, claim.block.height
+            ),
+            (Level::Proved, None) => format!("yes: transaction and receipt, branch of {}", verified.depth),
+            (Level::Told, _) => format!("no: a node told it so ({})", verified.why),
+        },
+    )?;
+    out.field(
+        "worked",
+        match (verified.level, &verified.worked) {
+            (_, Some((1, work))) => format!("yes: 1 block, {} hashes expected", proof::work_words(*work)),
+            (_, Some((blocks, work))) => {
+                format!(
+                    "yes: {blocks} blocks, {} hashes expected",
+                    proof::work_words(*work)
+                )
+            }
+            (Level::Proved | Level::Told, None) => "no: this chain has no proof of work".to_owned(),
+        },
+    )?;
+    out.field(
+        "anchored",
+        match (&verified.anchored, &verified.worked) {
+            (Some(hash), _) => format!("yes: by block {}, which is trusted", chain.print(hash)),
+            (None, Some(_)) => "no: it names no block that you trust (--from-checkpoint, --trust)".to_owned(),
+            (None, None) => format!("no: compare block {block} elsewhere, and --trust it"),
+        },
+    )?;
+    let doubt = match chain.is_evm() {
+        true => "that block is on the chain",
+        false => "that branch is the best one today",
+    };
+    out.line(format!(
+        "not told by this file: whether {doubt}, and whether the credit was reversed since"
+    ))?;
+    out.done()
+}
+
+fn answer(verified: &Verified, is_good: bool) -> AnswerJson {
+    let Verified { claim, chain, .. } = verified;
+    AnswerJson {
+        credit: Some(verified.credit.clone()),
+        chain_id: Some(chain.to_string()),
+        address: Some(verified.address.clone()),
+        amount: Some(verified.amount()),
+        block_hash: Some(chain.print(claim.block.hash)),
+        block_height: Some(claim.block.height),
+        level: Some(verified.level),
+        why: verified.why.clone(),
+        is_included: verified.is_included(),
+        blocks: verified.worked.map(|(blocks, _)| blocks),
+        work: verified.worked.map(|(_, work)| proof::work_words(work)),
+        anchored_by: verified.anchored.map(|hash| chain.print(hash)),
+        failed: None,
+        is_good,
+    }
+}
+
+fn refused(check: &'static str, why: String) -> AnswerJson {
+    AnswerJson {
+        credit: None,
+        chain_id: None,
+        address: None,
+        amount: None,
+        block_hash: None,
+        block_height: None,
+        level: None,
+        why,
+        is_included: false,
+        blocks: None,
+        work: None,
+        anchored_by: None,
+        failed: Some(check),
+        is_good: false,
     }
 }

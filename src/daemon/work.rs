@@ -2,7 +2,7 @@
 
 use super::DaemonError;
 use super::chains::new_chains;
-use crate::audit;
+use crate::audit::{self, evidence};
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::clock::{Clock, millis};
 use crate::config::{BackupConfig, BitcoinChain, Config};
@@ -33,6 +33,7 @@ pub fn jobs<D: Dial>(config: &Config, pools: Option<Pools<D>>, (store, clock): (
     jobs.extend(pools.map(|pools| Arc::new(pools).job(store)));
     jobs.extend(backup.map(|backup| backup_job(backup, store, clock)));
     jobs.extend(audit::job(config, store, clock));
+    jobs.extend(evidence::job(config, store, clock));
     jobs.push(retention_job(store));
     jobs
 }

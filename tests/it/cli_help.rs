@@ -71,6 +71,7 @@ const COMMANDS: &[&[&str]] = &[
     &["backup"],
     &["audit"],
     &["proof"],
+    &["proof", "verify"],
     &["drill"],
     &["sandbox"],
     &["trigger", "deposit"],

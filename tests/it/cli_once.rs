@@ -40,7 +40,7 @@ const WITHOUT: [&str; 44] = [
     "key list",
     "man",
     "merchant list",
-    "proof",
+    "proof verify",
     "run",
     "sandbox",
     "trigger deposit",

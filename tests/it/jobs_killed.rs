@@ -41,7 +41,7 @@ struct Row {
     done: fn(&World) -> i64,
 }
 
-const ROWS: [Row; 10] = [
+const ROWS: [Row; 11] = [
     Row {
         job: "address-pool",
         work: |world| {
@@ -76,6 +76,21 @@ const ROWS: [Row; 10] = [
                  WHERE v.type = 'endpoint.test' AND d.state = 'delivered'",
             )
         },
+    },
+    // Before those below, whose payments would be proved too.
+    Row {
+        job: "evidence",
+        work: |world| {
+            let paid = world.pay("evidence");
+            world.btc.mine_with(&[paid]).unwrap();
+            world.btc.mine(2).unwrap();
+            let credits = "SELECT count(*) FROM credits";
+            wait_until("it is credited", PATIENCE, || {
+                (world.count(credits) > 0).then_some(())
+            });
+            world.make_due("evidence");
+        },
+        done: |world| world.count("SELECT count(*) FROM evidence WHERE body IS NOT NULL"),
     },
     Row {
         job: "eviction",
@@ -169,6 +184,7 @@ impl World {
         let receiver = Receiver::http([127, 0, 0, 1].into(), |_, to| answer(to, 200, b""));
         let tables = format!(
             "[callbacks]\nallow_ranges = [\"127.0.0.0/8\"]\n[backup]\nfolder = \"copies\"\n\
+             [audit]\nevery_hours = 0\n\
              [[addresses]]\nname = \"list\"\nchain = \"btc\"\nlist_file = \"addresses\"\n\
              [[evm]]\nalias = \"dev\"\nchain_id = 31337\ninstance = \"test\"\npoll_ms = 20\npending_ms = 50\n\
              [[evm.endpoint]]\nname = \"own\"\nurl = \"{}\"\n\

@@ -128,6 +128,7 @@ mod planted;
 mod player;
 mod pool;
 mod pool_restores;
+mod proofs;
 mod properties;
 mod reorgs;
 mod repeats;

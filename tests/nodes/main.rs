@@ -44,6 +44,7 @@ mod own_coins;
 mod pay_page;
 mod payments;
 mod pools;
+mod proof;
 mod reorgs;
 mod replacements;
 mod reread;

@@ -159,6 +159,9 @@ impl Setting {
             every: Duration::from_secs(u64::from(terms.backup_every_s)),
             keep: 2,
         });
+        // Both ask nodes by sockets of their own, and there are none here.
+        config.is_evidence_stored = false;
+        config.audit.every = None;
         config
     }
 

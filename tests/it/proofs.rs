@@ -1,0 +1,150 @@
+//! Files that are said to prove something: whatever stands in them, they are refused, and nothing falls over.
+
+use creditd::address::Network;
+use creditd::audit::proof::verify;
+use creditd::chain::bitcoin::proof::{Anchor, BitcoinProof};
+use creditd::chain::evm::proof::{EvmProof, EvmTold, verify_told};
+use creditd::chain::proof::Claim;
+use creditd::chain::{bitcoin, evm};
+use creditd::rules::{Amount, Asset, BlockHash, Outpoint, Script, TaggedBlock, Txid};
+use ethers_core::utils::keccak256;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn claim(vout: u64, block: [u8; 32]) -> Claim {
+    Claim {
+        outpoint: Outpoint {
+            txid: Txid([7; 32]),
+            vout,
+        },
+        script: Script([1; 20].into()),
+        asset: Asset::Native,
+        amount: Amount::from_u64(5),
+        block: TaggedBlock {
+            height: 3,
+            hash: BlockHash(block),
+        },
+    }
+}
+
+/// A file of the right form.
+pub fn well_formed() -> Value {
+    let hash = "07".repeat(32);
+    json!({
+        "format": "creditd.proof/1", "credit": "cr_00", "level": "proved", "why": "",
+        "chain_id": "bip122:0f9188f13cb7b2c71f2a335e3a4fc328@test",
+        "claim": {
+            "txid": hash, "vout": 0, "script": "0014751e76e8199196d454941c45d1b3a323f1433bd6",
+            "address": "bcrt1qw508d6qejxtdg4y5r3zarvary0c5xw7kygt080", "asset": "coin",
+            "amount_base": "1", "block_hash": hash, "block_height": 1,
+        },
+        "bitcoin": {
+            "tx": "00", "index": 0, "branch": [hash], "coinbase": {"tx": "00", "branch": []},
+            "headers": ["00"], "due": {"height": 1, "hash": hash}, "anchor": null,
+        },
+        "evm": null, "told": null, "about": {"made_at": "", "software": ""},
+    })
+}
+
+#[test]
+fn a_well_formed_file_is_refused_by_what_it_claims() {
+    let refused = |file: &Value| verify(&file.to_string(), &[]).unwrap_err().to_string();
+    let file = well_formed();
+    assert!(refused(&file).starts_with("credit: "), "{}", refused(&file));
+    for (key, expected) in [
+        ("format", "it names another"),
+        ("level", "unknown variant"),
+        ("credit", "credit: "),
+    ] {
+        let mut other = file.clone();
+        other[key] = json!("x");
+        assert!(refused(&other).contains(expected), "{key}: {}", refused(&other));
+    }
+    let mut more = file.clone();
+    more["more"] = json!(1);
+    assert!(
+        refused(&more).contains("unknown field `more`"),
+        "{}",
+        refused(&more)
+    );
+    let twice = file.to_string().replacen('{', "{\"credit\":\"cr_00\",", 1);
+    assert!(
+        verify(&twice, &[])
+            .unwrap_err()
+            .to_string()
+            .contains("duplicate field")
+    );
+}
+
+fn some_bytes() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..120),
+        Just(Vec::new()),
+        Just(vec![0xc0])
+    ]
+}
+
+fn a_hash() -> impl Strategy<Value = [u8; 32]> {
+    any::<[u8; 32]>()
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_refused(text in any::<String>()) {
+        prop_assert!(verify(&text, &[]).is_err());
+    }
+
+    #[test]
+    fn any_bytes_in_a_file_are_refused(tx in some_bytes(), header in some_bytes(), index in any::<u64>()) {
+        let mut file = well_formed();
+        file["bitcoin"]["tx"] = json!(const_hex::encode(tx));
+        file["bitcoin"]["headers"] = json!([const_hex::encode(header)]);
+        file["bitcoin"]["index"] = json!(index);
+        prop_assert!(verify(&file.to_string(), &[]).is_err());
+    }
+
+    #[test]
+    fn any_bitcoin_proof_is_refused(
+        tx in some_bytes(),
+        coinbase in some_bytes(),
+        hashes in prop::collection::vec(a_hash(), 0..40),
+        index in any::<u64>(),
+        raw in prop::collection::vec(prop::collection::vec(any::<u8>(), 80), 0..3),
+        height in any::<u64>(),
+    ) {
+        let headers: Vec<[u8; 80]> = raw.into_iter().map(|raw| raw.try_into().unwrap()).collect();
+        let due = TaggedBlock { height, hash: BlockHash([1; 32]) };
+        let proof = BitcoinProof {
+            tx,
+            branch: hashes.clone(),
+            index,
+            coinbase,
+            coinbase_branch: hashes,
+            headers: headers.clone(),
+            due,
+            anchor: Some(Anchor { at: due, headers }),
+        };
+        prop_assert!(bitcoin::proof::verify(Network::Regtest, &proof, &claim(0, [2; 32])).is_err());
+    }
+
+    /// The hashes of header and nodes are right, so whatever stands in them is looked at.
+    #[test]
+    fn any_evm_proof_is_refused(
+        header in some_bytes(),
+        nodes in prop::collection::vec(some_bytes(), 0..4),
+        index in any::<u64>(),
+        vout in prop_oneof![0..4_u64, any::<u64>()],
+    ) {
+        let tx_branch = nodes.clone();
+        let proof = EvmProof { header: header.clone(), index, tx_branch, receipt_branch: nodes };
+        prop_assert!(evm::proof::verify("1", &proof, &claim(vout, keccak256(header))).is_err());
+    }
+
+    #[test]
+    fn any_told_payment_is_refused(text in any::<String>(), vout in prop_oneof![0..4_u64, any::<u64>()]) {
+        for value in [json!(text), json!({"status": text, "logs": [text]}), json!([text]), Value::Null] {
+            let told = EvmTold { receipt: value.clone(), tx: value.clone(), trace: value };
+            prop_assert!(verify_told(&told, &claim(vout, [2; 32])).is_err());
+        }
+    }
+}
