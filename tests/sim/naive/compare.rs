@@ -209,6 +209,7 @@ pub fn differences(
         // Rules count from lower on than what is read already.
         return vec![];
     }
+    let is_wired = chain.wire.is_some() && chain.nodes.is_same(nodes);
     let mut nodes = nodes.world();
     let tip = nodes.tip();
     if moment == Moment::Rest && tip != cursor {
@@ -224,7 +225,7 @@ pub fn differences(
         Moment::Rest => {
             let waiting = nodes.node().mempool.iter();
             // What has no nonce waits in no pool of a real node.
-            let listed = waiting.filter(|tx| chain.wire.is_none() || !tx.inputs.is_empty());
+            let listed = waiting.filter(|tx| !is_wired || !tx.inputs.is_empty());
             listed.map(|tx| plain(&shown(tx))).collect()
         }
     };

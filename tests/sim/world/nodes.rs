@@ -243,6 +243,14 @@ impl Chain {
             best = world.tree.extend(best, 1);
         }
         world.all_go_to(best);
+        if self.wire.is_some() {
+            // The source may ask any of them: all have heard of the same by now.
+            let mempool = world.nodes[0].mempool.clone();
+            world
+                .nodes
+                .iter_mut()
+                .for_each(|node| node.mempool.clone_from(&mempool));
+        }
         drop(world);
         if let Some(wire) = &self.wire {
             wire.heal();

@@ -100,6 +100,11 @@ impl Scripted {
         }
     }
 
+    /// Are these the same nodes, under whatever clock?
+    pub fn is_same(&self, other: &Scripted) -> bool {
+        Arc::ptr_eq(&self.world, &other.world)
+    }
+
     pub fn chain_id(&self) -> ChainId {
         chain_id(&self.world().tree)
     }
