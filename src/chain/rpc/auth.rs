@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::io::{Error as IoError, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// Where a node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,10 +184,19 @@ impl Credentials {
 }
 
 fn read_secret(what: &'static str, path: &Path) -> Result<String, RpcError> {
-    let text = read_secret_text(path).map_err(|cause| RpcError::SecretFile {
+    let text = aside(|| read_secret_text(path)).map_err(|cause| RpcError::SecretFile {
         what,
         path: path.to_owned(),
         cause,
     })?;
     Ok(text.trim_end().to_owned())
+}
+
+/// A file may take its time (a lease, a network file system): the daemon's other tasks go on meanwhile.
+fn aside<T>(read: impl FnOnce() -> T) -> T {
+    let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    match flavor {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(read),
+        Ok(_) | Err(_) => read(),
+    }
 }
