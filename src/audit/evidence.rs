@@ -400,7 +400,7 @@ fn pack(proof: &Proof) -> (Vec<u8>, Vec<u8>) {
     }
 }
 
-/// Reads back what [`pack`] made, for a credit that was due at a height.
+/// Reads back what `pack` made, for a credit that was due at a height.
 pub fn unpack(own: &[u8], shared: Option<&[u8]>, block: TaggedBlock, due: u64) -> Option<Proof> {
     let own = read(own)?;
     let number = |part: &[Vec<u8>]| Some(u64::from_be_bytes(part.first()?.as_slice().try_into().ok()?));
@@ -476,7 +476,7 @@ fn write(lists: &[Vec<Vec<u8>>]) -> Vec<u8> {
     bytes
 }
 
-/// The lists that [`write`] wrote.
+/// The lists that [`write()`] wrote.
 fn read(bytes: &[u8]) -> Option<Vec<Vec<Vec<u8>>>> {
     let mut rest = bytes.strip_prefix(&[VERSION])?;
     let mut lists = Vec::new();

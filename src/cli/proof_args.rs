@@ -20,7 +20,7 @@ today, nor whether the credit was reversed since.
 Exit codes: 0 it shows what is required, 1 it does not, 2 it cannot be read.
 
 Example:
-  creditd proof verify payment.json --require anchored --trust 00000000000000000001...";
+  creditd proof verify payment.json --require anchored";
 
 /// Which proof.
 #[derive(Debug, Args)]

@@ -169,11 +169,13 @@ decimals = 2
 "#;
 
     /// Every job of the daemon: what it has done, and once.
-    const ONCE: [(&str, &str, i64); 6] = [
+    const ONCE: [(&str, &str, i64); 7] = [
         ("address-pool", "SELECT count(*) FROM pool_addresses", 2),
         // Nothing that its node does not tell is a finding.
         ("audit", "SELECT count(*) FROM audit_findings", 0),
         ("backup", "SELECT 1", 1),
+        // What a provider told stands in no block.
+        ("evidence", "SELECT count(*) FROM evidence", 0),
         ("inbox", "SELECT count(*) FROM credits", 2),
         (
             "inbox_bodies",
