@@ -40,6 +40,9 @@ pub struct Verified {
     pub worked: Option<(u64, Work)>,
     /// A block that is trusted and vouches for the payment's.
     pub anchored: Option<BlockHash>,
+    /// A block below that everybody knows and that the file's headers go down to: they have the work that
+    /// they show from there on, and may still be a branch of somebody's own.
+    pub reaches: Option<BlockHash>,
 }
 
 /// Why a file shows nothing.
@@ -93,6 +96,7 @@ pub fn verify(text: &str, trusted: &[BlockHash]) -> Result<Verified, VerifyError
         depth: 0,
         worked: None,
         anchored: None,
+        reaches: None,
         claim,
         chain,
     };
@@ -104,7 +108,8 @@ pub fn verify(text: &str, trusted: &[BlockHash]) -> Result<Verified, VerifyError
             let shown = bitcoin::proof::verify(network, &proof, claim)?;
             let is_trusted = |hash: &&BlockHash| trusted.contains(hash);
             let trusted = shown.hashes.iter().find(is_trusted).copied();
-            verified.anchored = trusted.or(shown.known.map(|known| known.hash));
+            verified.anchored = trusted;
+            verified.reaches = shown.known.map(|known| known.hash);
             verified.depth = shown.depth;
             verified.worked = Some((shown.blocks, shown.work));
         }

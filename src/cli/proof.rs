@@ -28,6 +28,7 @@ struct AnswerJson {
     blocks: Option<u64>,
     work: Option<String>,
     anchored_by: Option<String>,
+    reaches: Option<String>,
     failed: Option<&'static str>,
     is_good: bool,
 }
@@ -143,8 +144,12 @@ fn tell(out: &mut Out, verified: &Verified) -> anyhow::Result<Outcome> {
     out.field(
         "anchored",
         match (&verified.anchored, &verified.worked) {
+            (None, Some(_)) if verified.reaches.is_some() => {
+                "no: it goes down to a block that everybody knows, with work alone above it (--trust)"
+                    .to_owned()
+            }
             (Some(hash), _) => format!("yes: by block {}, which is trusted", chain.print(hash)),
-            (None, Some(_)) => "no: it names no block that you trust (--from-checkpoint, --trust)".to_owned(),
+            (None, Some(_)) => "no: it names no block that you trust (--trust)".to_owned(),
             (None, None) => format!("no: compare block {block} elsewhere, and --trust it"),
         },
     )?;
@@ -173,6 +178,7 @@ fn answer(verified: &Verified, is_good: bool) -> AnswerJson {
         blocks: verified.worked.map(|(blocks, _)| blocks),
         work: verified.worked.map(|(_, work)| proof::work_words(work)),
         anchored_by: verified.anchored.map(|hash| chain.print(hash)),
+        reaches: verified.reaches.map(|hash| chain.print(hash)),
         failed: None,
         is_good,
     }
@@ -192,6 +198,7 @@ fn refused(check: &'static str, why: String) -> AnswerJson {
         blocks: None,
         work: None,
         anchored_by: None,
+        reaches: None,
         failed: Some(check),
         is_good: false,
     }

@@ -246,6 +246,21 @@ fn bitcoin_payments(node: &RegtestNode) -> (Daemon, Vec<Value>) {
     (daemon, credits)
 }
 
+/// Whoever mines a block on a known one has such a file too: only a block from the payment's on vouches.
+fn assert_vouched_for_from_above_alone(file: &str, due: &str) {
+    let (said, code) = verified(file, &["--require", "anchored"]);
+    assert_eq!(code, 1, "{said}");
+    assert!(
+        said.contains("goes down to a block that everybody knows"),
+        "{said}"
+    );
+    let known: Value = serde_json::from_str(file).unwrap();
+    let known = known["bitcoin"]["anchor"]["hash"].as_str().unwrap();
+    let trusting = ["--require", "anchored", "--trust", known];
+    assert_eq!(verified(file, &trusting).1, 1);
+    assert_eq!(verified(file, &["--require", "anchored", "--trust", due]).1, 0);
+}
+
 #[test]
 fn proofs_of_bitcoin_payments_verify_and_nothing_tampered_with_does() {
     let node = RegtestNode::start();
@@ -277,7 +292,7 @@ fn proofs_of_bitcoin_payments_verify_and_nothing_tampered_with_does() {
         "credit {}: 0.1 BTC to {D1} in block 112\n  \
          included     yes: transaction, branch of 2, coinbase of height 112\n  \
          worked       yes: 3 blocks, 6 hashes expected\n  \
-         anchored     no: it names no block that you trust (--from-checkpoint, --trust)\n\
+         anchored     no: it names no block that you trust (--trust)\n\
          not told by this file: whether that branch is the best one today, and whether the credit was \
          reversed since\n",
         json["credit"].as_str().unwrap()
@@ -298,8 +313,7 @@ fn proofs_of_bitcoin_payments_verify_and_nothing_tampered_with_does() {
         credits.iter().find(|one| one["amount"] == "0.1").unwrap(),
         &["--from-checkpoint"],
     );
-    let (said, code) = verified(&anchored, &["--require", "anchored"]);
-    assert_eq!(code, 0, "{said}");
+    assert_vouched_for_from_above_alone(&anchored, due);
     assert_tamper_proof(file, other);
     assert_tamper_proof(&anchored, other);
     let (said, code) = verified("{}", &[]);

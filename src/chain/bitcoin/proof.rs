@@ -62,8 +62,8 @@ pub struct Shown {
     pub blocks: u64,
     /// The work of these blocks.
     pub work: Work,
-    /// The blocks whose headers it has, lowest first: each of them, if it is trusted, vouches for the
-    /// payment's block when it is that or one linked to it.
+    /// The payment's block and those above it that it has, lowest first: each of them, if it is trusted,
+    /// vouches for the payment's. One below does not: whoever mines a block on it has a branch of his own.
     pub hashes: Vec<BlockHash>,
     /// A block that it goes down to and that is known here.
     pub known: Option<TaggedBlock>,
@@ -125,13 +125,11 @@ pub fn verify(network: Network, proof: &BitcoinProof, claim: &Claim) -> Result<S
     }
     let above = check_headers(network, &proof.headers, claim.block.height)?;
     check_due(proof, &above, tx.is_coinbase())?;
-    let below = match &proof.anchor {
-        Some(anchor) => check_anchor(network, anchor, claim.block.height, &above)?,
-        None => Vec::new(),
-    };
+    if let Some(anchor) = &proof.anchor {
+        check_anchor(network, anchor, claim.block.height, &above)?;
+    }
     let none = Work::default();
     let sum = |sum: Work, held: &HeldHeader| sum.checked_add(held.header.work).unwrap_or(sum);
-    let hashes = below.iter().chain(&above).map(|held| held.header.hash);
     let known = proof.anchor.as_ref().map(|anchor| anchor.at).filter(|at| {
         let is_checkpoint = (at.height, at.hash) == (MAIN_478559.height, MAIN_478559.hash);
         at.hash == network.genesis() || (network == Network::Main && is_checkpoint)
@@ -140,7 +138,7 @@ pub fn verify(network: Network, proof: &BitcoinProof, claim: &Claim) -> Result<S
         depth: proof.branch.len(),
         blocks: proof.headers.len() as u64,
         work: above.iter().fold(none, sum),
-        hashes: hashes.collect(),
+        hashes: above.iter().map(|held| held.header.hash).collect(),
         known,
     })
 }
@@ -308,7 +306,7 @@ fn check_anchor(
     anchor: &Anchor,
     height: u64,
     above: &[HeldHeader],
-) -> Result<Vec<HeldHeader>, ProofFault> {
+) -> Result<(), ProofFault> {
     let below = check_headers(network, &anchor.headers, anchor.at.height)?;
     if below.first().map(|held| held.header.hash) != Some(anchor.at.hash) {
         return Err(ProofFault::new("anchor", "its first header is of another block"));
@@ -322,8 +320,7 @@ fn check_anchor(
             "its headers do not lead up to the block",
         ));
     }
-    pow::check_link(network, last, &block.header).map_err(|why| ProofFault::new("work", why))?;
-    Ok(below)
+    pow::check_link(network, last, &block.header).map_err(|why| ProofFault::new("work", why))
 }
 
 /// The hash of a header.
