@@ -23,6 +23,23 @@ pub struct ClaimRow {
     pub claim: Claim,
 }
 
+/// The next claims of a chain. The plus keeps the order of credits, so that nothing is sorted.
+pub(super) const CLAIMS_SLICE: &str =
+    "+c.chain = ?1 AND c.rowid > ?2 AND d.height <= ?3 ORDER BY c.rowid LIMIT ?4";
+
+/// The cross join keeps credits first.
+pub(super) fn claims_sql(filter: &str) -> String {
+    format!(
+        "SELECT c.rowid, c.id, c.txid, c.vout, c.amount, a.script, s.contract, d.height, h.hash, \
+         n.caip GLOB 'eip155:*' \
+         FROM credits c CROSS JOIN outputs o ON o.id = c.output JOIN addresses a ON a.id = o.address \
+         JOIN assets s ON s.id = c.asset JOIN deposits d ON d.output = c.output \
+         JOIN chains n ON n.id = c.chain \
+         LEFT JOIN headers h ON h.chain = d.chain AND h.height = d.height \
+         WHERE d.state = 'credited' AND {filter}"
+    )
+}
+
 impl ReadTx<'_> {
     /// Credits that count, after `place` and in blocks up to `top`, at most `limit` of them.
     pub fn claims(
@@ -32,10 +49,7 @@ impl ReadTx<'_> {
         top: u64,
         limit: u32,
     ) -> Result<Vec<ClaimRow>, StoreError> {
-        self.claims_where(
-            "c.chain = ?1 AND c.rowid > ?2 AND d.height <= ?3 ORDER BY c.rowid LIMIT ?4",
-            params![chain.0, place, int(top)?, limit],
-        )
+        self.claims_where(CLAIMS_SLICE, params![chain.0, place, int(top)?, limit])
     }
 
     /// The claim of one credit, while it counts.
@@ -45,17 +59,7 @@ impl ReadTx<'_> {
     }
 
     fn claims_where(&self, filter: &str, values: impl rusqlite::Params) -> Result<Vec<ClaimRow>, StoreError> {
-        // The cross join keeps credits first: slices are read in their order, without sorting the rest.
-        let sql = format!(
-            "SELECT c.rowid, c.id, c.txid, c.vout, c.amount, a.script, s.contract, d.height, h.hash, \
-             n.caip GLOB 'eip155:*' \
-             FROM credits c CROSS JOIN outputs o ON o.id = c.output JOIN addresses a ON a.id = o.address \
-             JOIN assets s ON s.id = c.asset JOIN deposits d ON d.output = c.output \
-             JOIN chains n ON n.id = c.chain \
-             LEFT JOIN headers h ON h.chain = d.chain AND h.height = d.height \
-             WHERE d.state = 'credited' AND {filter}"
-        );
-        let mut statement = self.conn().prepare_cached(&sql)?;
+        let mut statement = self.conn().prepare_cached(&claims_sql(filter))?;
         let mut rows = statement.query(values)?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {

@@ -105,9 +105,9 @@ pub(super) const QUERIES: &[(Invariant, &str)] = &[
     (
         Invariant::I6NoDoubleSpend,
         "SELECT DISTINCT c.id, 'it and ' || b.id || ' spend one outpoint' FROM credits c \
-         JOIN outputs o ON o.id = c.output JOIN inputs i ON i.tx = o.tx \
-         JOIN inputs k ON k.prev_txid = i.prev_txid AND k.prev_vout = i.prev_vout AND k.tx > i.tx \
-         JOIN outputs p ON p.tx = k.tx JOIN credits b ON b.output = p.id AND b.chain = c.chain \
+         CROSS JOIN outputs o ON o.id = c.output CROSS JOIN inputs i ON i.tx = o.tx \
+         CROSS JOIN inputs k ON k.prev_txid = i.prev_txid AND k.prev_vout = i.prev_vout AND k.tx > i.tx \
+         CROSS JOIN outputs p ON p.tx = k.tx CROSS JOIN credits b ON b.output = p.id AND b.chain = c.chain \
          WHERE (SELECT count(*) FROM journal WHERE credit = c.id) % 2 = 1 \
          AND (SELECT count(*) FROM journal WHERE credit = b.id) % 2 = 1",
     ),

@@ -59,6 +59,15 @@ const OF: &str = "SELECT j.id, c.id, n.caip, c.txid, c.vout, a.script, s.contrac
                   JOIN outputs o ON o.id = c.output JOIN addresses a ON a.id = o.address \
                   JOIN assets s ON s.id = c.asset ";
 
+/// Entries that proofs are to be made of. The plus keeps the new ones first: a chain's credits are not read
+/// through each time.
+pub(super) fn due_sql() -> String {
+    format!(
+        "{OF} WHERE j.id > ?1 AND +n.caip = ?2 AND j.kind <> 'reversal' AND j.block_hash IS NOT NULL \
+         ORDER BY j.id LIMIT ?3"
+    )
+}
+
 fn evidence_of_row(row: &Row<'_>) -> Result<EvidenceOf, StoreError> {
     let contract: Option<Vec<u8>> = row.get(6)?;
     let contract = contract.map(<[u8; 20]>::try_from).transpose();
@@ -129,11 +138,7 @@ impl ReadTx<'_> {
                 |row| row.get(0),
             )
             .optional()?;
-        let sql = format!(
-            "{OF} WHERE j.id > ?1 AND n.caip = ?2 AND j.kind <> 'reversal' AND j.block_hash IS NOT NULL \
-             ORDER BY j.id LIMIT ?3"
-        );
-        let mut statement = self.conn().prepare_cached(&sql)?;
+        let mut statement = self.conn().prepare_cached(&due_sql())?;
         let mut rows = statement.query(params![mark.unwrap_or(0), chain.as_str(), limit])?;
         let mut due = Vec::new();
         while let Some(row) = rows.next()? {

@@ -40,6 +40,8 @@ pub struct Store {
     hints: watch::Sender<Hints>,
     /// A backup is being made.
     is_backing_up: Arc<AtomicBool>,
+    /// The tables are looked through for long.
+    is_looking: Arc<AtomicBool>,
 }
 
 /// How often a chain was hinted at, by its identity.
@@ -127,6 +129,7 @@ impl Store {
             wakes: watch::Sender::new(0),
             hints: watch::Sender::new(Hints::new()),
             is_backing_up: Arc::default(),
+            is_looking: Arc::default(),
         };
         let writer = WriteLoop::new(database, clock, tally, write_queue);
         Ok((store, writer, ReadLoop::new(reader, read_queue)))
@@ -142,6 +145,7 @@ impl Store {
             wakes: watch::Sender::new(0),
             hints: watch::Sender::new(Hints::new()),
             is_backing_up: Arc::default(),
+            is_looking: Arc::default(),
             shell: Shell::Inline {
                 database: Arc::new(Mutex::new(Some(database))),
             },
@@ -248,18 +252,24 @@ impl Store {
 
     /// Reads for long, transaction by transaction, without being in the way of the reads of [`Store::read`]:
     /// `work` has a thread `store-audit` and a read-only connection of its own. Dropping the future does not
-    /// stop it. It is for one caller at a time.
+    /// stop it.
     ///
     /// # Errors
-    /// What `work` returns, or why it was not run.
+    /// What `work` returns, or why it was not run; [`StoreError::Refused`] while another look goes on: each
+    /// keeps the log from being folded in.
     pub async fn apart<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Database) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.fault.check()?;
+        let Some(busy) = BusyGuard::take(&self.is_looking) else {
+            return Err(StoreError::Refused(
+                "the long look at the tables before still goes on".to_owned(),
+            ));
+        };
         match &self.shell {
             Shell::Queued { reads, .. } if reads.is_closed() => Err(StoreError::Closed),
-            Shell::Queued { is_tasked: false, .. } => threads::apart(&self.path, work).await,
+            Shell::Queued { is_tasked: false, .. } => threads::apart(&self.path, work, busy).await,
             Shell::Queued { is_tasked: true, .. } => work(&self.reader()?),
             Shell::Inline { database } => with(database, |database| work(database)),
         }

@@ -63,13 +63,16 @@ pub(super) async fn back_up(path: &Path, plan: BackupPlan, busy: BusyGuard) -> R
 pub(super) async fn apart<T: Send + 'static>(
     path: &Path,
     work: impl FnOnce(&Database) -> Result<T, StoreError> + Send + 'static,
+    busy: BusyGuard,
 ) -> Result<T, StoreError> {
     let (answer, done) = oneshot::channel();
     let owned = path.to_owned();
     spawn("store-audit", path, move || {
         let reader = Database::open(&owned, OpenMode::ReadOnly);
+        let outcome = reader.and_then(|database| work(&database));
+        drop(busy);
         // Nobody may be waiting any more.
-        let _ = answer.send(reader.and_then(|database| work(&database)));
+        let _ = answer.send(outcome);
     })?;
     done.await.unwrap_or(Err(StoreError::Closed))
 }

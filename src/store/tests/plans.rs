@@ -3,8 +3,13 @@
 use rusqlite::StatementStatus;
 
 use super::Scratch;
+use crate::rules::invariants::Invariant;
+use crate::store::Database;
+use crate::store::audited::{CLAIMS_SLICE, claims_sql};
+use crate::store::check_queries::QUERIES;
 use crate::store::deliveries::DUE_ENDPOINTS;
 use crate::store::endpoints::{ROTATED, endpoints_about};
+use crate::store::evidence::due_sql;
 use crate::store::idempotency::{FORGET, over_sql};
 use crate::store::pool::POOL_WORK;
 
@@ -42,20 +47,20 @@ fn leasing_looks_only_at_endpoints_that_something_waits_for() {
     assert!(steps.iter().any(|step| step.contains("SEARCH e ")), "{steps:#?}");
 }
 
+fn plan(database: &Database, sql: &str) -> Vec<String> {
+    let steps = database.read(|tx| {
+        let mut statement = tx.conn().prepare(&format!("EXPLAIN QUERY PLAN {sql}"))?;
+        let nulls = vec![rusqlite::types::Null; statement.parameter_count()];
+        let steps = statement.query_map(rusqlite::params_from_iter(nulls), |row| row.get::<_, String>(3))?;
+        Ok(steps.collect::<Result<Vec<_>, _>>()?)
+    });
+    steps.unwrap()
+}
+
 /// What is done for one thing, or by the clock, must not become slower with all that ever was.
 #[test]
 fn nothing_walks_through_what_only_grows() {
     let (_scratch, database) = Scratch::new();
-    let plan = |sql: &str| {
-        let steps = database.read(|tx| {
-            let mut statement = tx.conn().prepare(&format!("EXPLAIN QUERY PLAN {sql}"))?;
-            let nulls = vec![rusqlite::types::Null; statement.parameter_count()];
-            let steps =
-                statement.query_map(rusqlite::params_from_iter(nulls), |row| row.get::<_, String>(3))?;
-            Ok(steps.collect::<Result<Vec<_>, _>>()?)
-        });
-        steps.unwrap()
-    };
     for (sql, wanted) in [
         (POOL_WORK, "INDEX pool_addresses_free (source=?)"),
         (ROTATED, "INDEX audit_of_rotations (at=?)"),
@@ -63,7 +68,7 @@ fn nothing_walks_through_what_only_grows() {
         (&over_sql(), "INDEX idempotency_by_end (keep_until<?)"),
         (FORGET, "PRIMARY KEY (owner=? AND method=? AND path=? AND key=?)"),
     ] {
-        let steps = plan(sql);
+        let steps = plan(&database, sql);
         // Sources are as many as the config ever named.
         let is_walk = |step: &String| step.starts_with("SCAN") && !step.starts_with("SCAN s USING");
         assert!(!steps.iter().any(is_walk), "{sql}: {steps:#?}");
@@ -72,4 +77,36 @@ fn nothing_walks_through_what_only_grows() {
             "{sql}: {steps:#?}"
         );
     }
+}
+
+/// Slices of the audit and of proofs go on where the last ended, whatever else a chain has.
+#[test]
+fn slices_begin_at_their_mark_and_sort_nothing() {
+    let (_scratch, database) = Scratch::new();
+    for (sql, first) in [
+        (
+            claims_sql(CLAIMS_SLICE),
+            "SEARCH c USING INTEGER PRIMARY KEY (rowid>?)",
+        ),
+        (due_sql(), "SEARCH j USING INTEGER PRIMARY KEY (rowid>?)"),
+    ] {
+        let steps = plan(&database, &sql);
+        assert_eq!(steps[0], first, "{steps:#?}");
+        assert!(
+            !steps.iter().any(|step| step.contains("TEMP B-TREE")),
+            "{steps:#?}"
+        );
+    }
+}
+
+/// The audit asks once a day: to pair all credits of a chain with each other would never end.
+#[test]
+fn double_spends_are_looked_for_through_their_inputs() {
+    let (_scratch, database) = Scratch::new();
+    let of_i6 = |(invariant, _): &&(Invariant, &str)| *invariant == Invariant::I6NoDoubleSpend;
+    let (_, sql) = QUERIES.iter().find(of_i6).unwrap();
+    let steps = plan(&database, sql);
+    assert!(!steps.iter().any(|step| step.contains("(chain=?)")), "{steps:#?}");
+    let others = steps.iter().find(|step| step.starts_with("SEARCH b ")).unwrap();
+    assert!(others.contains("(output=?)"), "{steps:#?}");
 }

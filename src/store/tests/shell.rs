@@ -168,10 +168,10 @@ async fn what_is_read_apart_has_a_thread_and_a_connection_of_its_own() {
         let store = store.clone();
         async move {
             let work = move |database: &Database| {
+                let before = notes(database);
                 begun
                     .send(std::thread::current().name().unwrap().to_owned())
                     .unwrap();
-                let before = notes(database);
                 waits.recv().unwrap();
                 let after = notes(database);
                 let write = database.read(|tx| Ok(tx.conn().execute("DELETE FROM notes", [])?));
@@ -183,6 +183,9 @@ async fn what_is_read_apart_has_a_thread_and_a_connection_of_its_own() {
     });
     settle().await;
     assert_eq!(begins.recv().unwrap(), "store-audit");
+    // One at a time, also when nobody waits for it any more.
+    let second = store.apart(|_| Ok(())).await;
+    assert!(matches!(second, Err(StoreError::Refused(_))), "{second:?}");
     store.read(|_| Ok(())).await.unwrap();
     open.send(()).unwrap();
     held.await.unwrap().unwrap();
