@@ -164,7 +164,7 @@ impl<D: Dial> Pools<D> {
                     Err(trouble) => {
                         failed = Some(format!("{}: {trouble}", range.name()));
                         store
-                            .write(move |tx| tx.note_range_trouble(&range, &trouble))
+                            .write_patiently(move |tx| tx.note_range_trouble(&range, &trouble))
                             .await?;
                         break;
                     }
@@ -172,7 +172,7 @@ impl<D: Dial> Pools<D> {
                 let next = range.next + scripts.len() as u64;
                 let watched = range.clone();
                 store
-                    .write(move |tx| tx.watch_restored(&watched, &scripts, is_over))
+                    .write_patiently(move |tx| tx.watch_restored(&watched, &scripts, is_over))
                     .await?;
                 if is_over || next >= range.end {
                     let (name, first, last) = (range.name(), range.first, next.saturating_sub(1));
