@@ -1,7 +1,7 @@
 //! The tables asked of themselves: every invariant that a query can tell, and that no row of the ledger was
 //! changed since the last run.
 
-use super::{Audit, Books, Broken, Ledger, Report, window};
+use super::{Audit, Books, Broken, Ledger, Report};
 use crate::clock::rfc3339;
 use crate::rules::audit::FindingKind;
 use crate::rules::invariants::Invariant;
@@ -13,7 +13,7 @@ const LEDGER: &str = "I2 ledger";
 
 /// Asks them, one transaction each.
 pub(super) async fn pass(audit: &Audit, store: &Store) -> Result<Books, StoreError> {
-    let window = window(&audit.config);
+    let window = audit.config.smallest_window();
     let mut broken: Vec<Violation> = Vec::new();
     for number in 0..CHECKS {
         let mut next = Some(0);

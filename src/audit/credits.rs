@@ -40,14 +40,7 @@ pub(super) async fn pass(
     let mut credits = Credits::default();
     let ended = slices(ground, node, &mut credits, told).await;
     report.credits = Some(credits);
-    match ended {
-        Ok(()) => Ok(()),
-        Err(Stop::Unasked(why)) => {
-            report.stopped = Some(why);
-            Ok(())
-        }
-        Err(Stop::Store(error)) => Err(error),
-    }
+    report.note_end(ended)
 }
 
 async fn slices(ground: &Ground<'_>, node: &Node, credits: &mut Credits, told: Told<'_>) -> Result<(), Stop> {

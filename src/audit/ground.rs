@@ -197,7 +197,7 @@ impl<'a> Ground<'a> {
             rescan_from,
             is_following: chain.state == ChainState::Following,
             pruned_below,
-            window: super::window(&self.audit.config),
+            window: self.audit.config.smallest_window(),
             assets,
             chain,
         })

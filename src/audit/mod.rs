@@ -189,12 +189,3 @@ fn not_looked_for(chain: ChainConfig<'_>) -> Option<String> {
         }
     }
 }
-
-/// The smallest window of the config: that far down no header may be missing.
-fn window(config: &Config) -> u64 {
-    let window = |chain: ChainConfig<'_>| match chain {
-        ChainConfig::Bitcoin(chain) => chain.reorg_window,
-        ChainConfig::Evm(chain) => chain.reorg_window,
-    };
-    config.chains().map(window).min().unwrap_or_default()
-}

@@ -59,14 +59,7 @@ pub(super) async fn pass(
     let mut outputs = Outputs::default();
     let ended = walk(ground, node, &mut outputs, told).await;
     report.outputs = Some(outputs);
-    match ended {
-        Ok(()) => Ok(()),
-        Err(Stop::Unasked(why)) => {
-            report.stopped = Some(why);
-            Ok(())
-        }
-        Err(Stop::Store(error)) => Err(error),
-    }
+    report.note_end(ended)
 }
 
 async fn walk(ground: &Ground<'_>, node: &Node, outputs: &mut Outputs, told: Told<'_>) -> Result<(), Stop> {

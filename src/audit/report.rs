@@ -1,9 +1,10 @@
 //! What an audit tells, as it is stored and as `--json` shows it.
 
+use super::ground::Stop;
 use crate::clock::rfc3339;
 use crate::config::ChainConfig;
 use crate::rules::audit::FindingKind;
-use crate::store::{ChainRow, FindingRow, LedgerMark, Violation};
+use crate::store::{ChainRow, FindingRow, LedgerMark, StoreError, Violation};
 use serde::{Deserialize, Serialize};
 
 /// So many that are unproven are named; all are counted.
@@ -182,6 +183,16 @@ impl ChainReport {
             chain_id: chain.chain().as_str().to_owned(),
             ..ChainReport::default()
         }
+    }
+
+    /// Notes why a pass came to no end, where that is the node's doing.
+    pub(super) fn note_end(&mut self, ended: Result<(), Stop>) -> Result<(), StoreError> {
+        match ended {
+            Ok(()) => {}
+            Err(Stop::Unasked(why)) => self.stopped = Some(why),
+            Err(Stop::Store(error)) => return Err(error),
+        }
+        Ok(())
     }
 
     pub(super) fn is_complete(&self) -> bool {

@@ -21,12 +21,9 @@ pub(super) async fn pass(
     report: &mut ChainReport,
     told: Told<'_>,
 ) -> Result<(), StoreError> {
-    match walk(ground, source, node, told).await {
-        Ok(coins) => report.unspent = Some(coins),
-        Err(Stop::Unasked(why)) => report.stopped = Some(why),
-        Err(Stop::Store(error)) => return Err(error),
-    }
-    Ok(())
+    let ended = walk(ground, source, node, told).await;
+    let ended = ended.map(|coins| report.unspent = Some(coins));
+    report.note_end(ended)
 }
 
 async fn walk(

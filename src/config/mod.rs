@@ -435,6 +435,15 @@ impl Config {
         bitcoin.chain(self.evm.iter().map(ChainConfig::Evm))
     }
 
+    /// The smallest reorg window of the chains: that far down no header may be missing.
+    pub fn smallest_window(&self) -> u64 {
+        let window = |chain: ChainConfig<'_>| match chain {
+            ChainConfig::Bitcoin(chain) => chain.reorg_window,
+            ChainConfig::Evm(chain) => chain.reorg_window,
+        };
+        self.chains().map(window).min().unwrap_or_default()
+    }
+
     /// The chain of that alias, of whatever kind.
     pub fn find(&self, alias: &str) -> Option<ChainConfig<'_>> {
         self.chains().find(|chain| chain.alias() == alias)

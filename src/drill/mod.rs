@@ -243,14 +243,10 @@ async fn in_copy(config: &Config, drill: &Drill, folder: &Path, told: &mut Told)
     }
     let lines = lines(config, drill, &bench, clock).await?;
     let spans = (drill.days, drill.passes);
-    let window = |chain: ChainConfig<'_>| match chain {
-        ChainConfig::Bitcoin(chain) => chain.reorg_window,
-        ChainConfig::Evm(chain) => chain.reorg_window,
-    };
     let mut running = Running {
         report: report::begin(bench.at_ms, bench.bytes, generation, spans),
         feeding: Feeding::new(config, &bench, i64::from(drill.days).saturating_mul(DAY_MS)),
-        window: config.chains().map(window).min().unwrap_or_default(),
+        window: config.smallest_window(),
         drill,
         bench,
         lines,
