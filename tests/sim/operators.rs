@@ -1,7 +1,7 @@
 //! Operators: what they do by commands, each the verb of the store that the command calls, on a handle of
 //! their own; and what they do to the daemon and its files, which is up to the runner of the seed.
 
-use crate::disk::Folder;
+use crate::disk::{Folder, looking};
 use crate::life::{Ended, Life};
 use crate::marks;
 use crate::script::OpAct;
@@ -399,8 +399,11 @@ pub fn thaw<E>(
     if !matches!(new.run_for(Duration::from_secs(3)), Ended::Span) {
         return Ok((new, None));
     }
-    let books = |life: &Life| life.look(life.store.read(|tx| tx.projection()));
-    let Some(Ok(before)) = books(&new) else {
+    // Asked by somebody else: asking the new daemon would let it go on, and what it then writes is not the
+    // old one's.
+    let path = folder.database();
+    let books = || looking(|| Database::open(&path, OpenMode::ReadOnly)?.read(|tx| tx.projection()));
+    let Ok(before) = books() else {
         return Ok((new, None));
     };
     let wrong = match frozen.thaw(Duration::from_secs(10)) {
@@ -412,12 +415,13 @@ pub fn thaw<E>(
         Ended::Dead(_) => None,
         Ended::Span => Some("a stale daemon goes on".to_owned()),
     };
-    let wrong = wrong.or_else(|| match books(&new) {
-        Some(Ok(after)) if after != before => {
+    let wrong = wrong.or_else(|| match books() {
+        Ok(after) if after != before => {
             let line = after.iter().find(|line| !before.contains(line));
             Some(format!("a stale daemon wrote {line:?}"))
         }
-        Some(_) | None => None,
+        Ok(_) => None,
+        Err(error) => Some(format!("after a stale daemon went on: {error}")),
     });
     Ok((new, wrong))
 }
