@@ -16,6 +16,8 @@ struct Ours {
     seed: u64,
     /// Its file's number there.
     number: usize,
+    /// Its first sync syncs the folder too.
+    owes_folder: bool,
 }
 
 /// The operating system's file begins here.
@@ -71,12 +73,20 @@ fn ours(file: *mut sqlite3_file) -> (u64, usize) {
     unsafe { ((*ours).seed, (*ours).number) }
 }
 
+/// Whether this sync is the one that syncs the folder too.
+fn paid_folder(file: *mut sqlite3_file) -> bool {
+    let ours = file.cast::<Ours>();
+    // SAFETY: as in `ours`; SQLite uses a file from one thread at a time.
+    unsafe { std::mem::replace(&mut (*ours).owes_folder, false) }
+}
+
 /// An opened file becomes ours.
-pub(crate) fn made(file: *mut sqlite3_file, seed: u64, number: usize) {
+pub(crate) fn made(file: *mut sqlite3_file, seed: u64, number: usize, owes_folder: bool) {
     let made = Ours {
         methods: &raw const METHODS,
         seed,
         number,
+        owes_folder,
     };
     // SAFETY: as in `real`; SQLite reads nothing there but the methods.
     unsafe { file.cast::<Ours>().write(made) };
@@ -199,7 +209,12 @@ unsafe extern "C" fn sync(file: *mut sqlite3_file, _flags: c_int) -> c_int {
         Verdict::Go | Verdict::Cut(_) | Verdict::Short => ffi::SQLITE_OK,
     };
     in_world(file, |world, number| match code {
-        ffi::SQLITE_OK => world.synced(number),
+        ffi::SQLITE_OK => {
+            world.synced(number);
+            if paid_folder(file) {
+                world.folder_synced();
+            }
+        }
         _ if world.is_dead => {}
         _ => world.sync_failed(number),
     });

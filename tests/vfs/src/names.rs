@@ -116,9 +116,16 @@ unsafe extern "C" fn open(
     if opened == ffi::SQLITE_OK {
         let size = size_of_real(file);
         let number = state::with(|world| world.opened(&path, !was_there, size));
-        made(file, id, number);
+        made(file, id, number, owes_folder(flags));
     }
     opened
+}
+
+/// As SQLite's own file system does it: whoever opens a journal or a log and may make it syncs the folder
+/// after its first sync, whether it was there or not. With it goes whatever was removed before.
+fn owes_folder(flags: c_int) -> bool {
+    let logs = ffi::SQLITE_OPEN_MAIN_JOURNAL | ffi::SQLITE_OPEN_SUPER_JOURNAL | ffi::SQLITE_OPEN_WAL;
+    flags & ffi::SQLITE_OPEN_CREATE != 0 && flags & logs != 0
 }
 
 unsafe extern "C" fn delete(vfs: *mut sqlite3_vfs, name: *const c_char, syncs_folder: c_int) -> c_int {

@@ -307,15 +307,9 @@ impl Seed {
         self.files[number].steps.push(Step::Truncate { size, tail });
     }
 
-    /// A sync of a file: of its bytes and of its entry in the folder. SQLite syncs the folder itself after
-    /// the first sync of a log that it made.
+    /// A sync of a file: of its bytes and of its entry in the folder.
     pub(crate) fn synced(&mut self, number: usize) {
-        let file = &mut self.files[number];
-        let is_new = file.steps.iter().any(|step| matches!(step, Step::Create));
-        file.synced();
-        if is_new {
-            self.folder_synced();
-        }
+        self.files[number].synced();
     }
 
     pub(crate) fn folder_synced(&mut self) {
