@@ -108,6 +108,16 @@ impl Folder {
         true
     }
 
+    /// An operator does what a refused start says. False: it does not name what has to go.
+    pub fn is_cured(&self, why: &str) -> bool {
+        let log = self.beside("-wal").display().to_string();
+        let is_named = why.contains(&format!("remove {log}")) && why.contains("-shm");
+        if is_named {
+            self.remove_log();
+        }
+        is_named
+    }
+
     /// Removes the log of the database that a backup was copied over.
     pub fn remove_log(&self) {
         for suffix in LOGS {

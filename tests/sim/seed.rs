@@ -49,6 +49,8 @@ pub struct Seed<'a> {
     pub last: Vec<String>,
     /// An older database was put back once.
     is_restored: bool,
+    /// Its predecessor's log was left beside it.
+    is_log_left: bool,
 }
 
 impl<'a> Seed<'a> {
@@ -70,6 +72,7 @@ impl<'a> Seed<'a> {
             trace: Vec::new(),
             last: Vec::new(),
             is_restored: false,
+            is_log_left: false,
         }
     }
 
@@ -201,7 +204,7 @@ impl<'a> Seed<'a> {
                 self.operators.let_go();
                 self.checks.hear(&self.receivers).map_err(Verdict::Wrong)?;
                 if self.folder.restore(slot, wal) {
-                    self.is_restored = true;
+                    (self.is_restored, self.is_log_left) = (true, wal);
                     self.receivers.restored();
                     self.clients.may_forget();
                     self.checks.restored();
@@ -362,6 +365,9 @@ impl<'a> Seed<'a> {
             };
             self.folder.kill();
             crate::disk::revive();
+            // To start on a mixture of two databases is refused, until an operator has done what it says.
+            let is_refused = last.contains("copied over another database");
+            self.is_log_left &= !(is_refused && self.is_log_left && self.folder.is_cured(&last));
             self.at_ms += 1_000;
         }
         let what = format!("it did not start in {STARTS_MAX} tries: {last}");
