@@ -458,7 +458,8 @@ impl<S: ChainSource> Follower<S> {
         // A list that is due already was put off by this round: it is for the next look, not for one at once.
         let list_due = self
             .listed_at
-            .map(|at| self.settings.mempool.saturating_sub(self.clock.instant() - at));
+            .map(|at| self.settings.mempool.saturating_sub(self.clock.instant() - at))
+            .filter(|due| !due.is_zero());
         let poll = self.settings.poll;
         list_due
             .map_or(poll, |due| poll.min(due))

@@ -2,6 +2,7 @@
 
 use crate::rig::{Rig, in_simulation, native};
 use crate::scripted::World;
+use std::time::Duration;
 
 fn reversals(rig: &Rig) -> i64 {
     rig.tables
@@ -127,6 +128,36 @@ fn a_balancer_of_calls_with_a_node_that_lags_changes_no_state() {
             }
             assert_eq!(rig.tables.count(moves), before, "from node {first} on");
             assert_eq!(rig.state(), "following");
+        }
+    });
+}
+
+/// Single calls are shared out between three nodes, of which one alone has the next block. Where it is always
+/// the one that says where it stands, and another that gives the hashes above ours, there is nothing to
+/// connect, and the list of the mempool stays due: no reason to ask them without a pause.
+#[test]
+fn a_balancer_of_calls_with_nodes_that_lag_is_asked_at_the_usual_pace() {
+    in_simulation(async {
+        for first in [0, 1, 2] {
+            let mut rig = Rig::new().await;
+            rig.extend(5);
+            rig.settle().await;
+            let next = rig.extend_on(rig.cursor().unwrap(), 1);
+            {
+                let mut world = rig.chain.world();
+                let third = world.nodes[0].clone();
+                world.nodes.truncate(2);
+                world.nodes.push(third);
+                world.go_to(0, next);
+                (world.current, world.alternates) = (first, true);
+            }
+            let asked = |rig: &Rig| -> u64 { rig.chain.world().nodes.iter().map(|node| node.calls).sum() };
+            let (began, before) = (rig.clock.instant(), asked(&rig));
+            while rig.clock.instant() - began < Duration::from_secs(60) && asked(&rig) - before < 5_000 {
+                rig.round().await;
+            }
+            let calls = asked(&rig) - before;
+            assert!(calls < 500, "{calls} calls in a minute, from node {first} on");
         }
     });
 }
