@@ -523,6 +523,7 @@ CREATE TABLE endpoints (
 ) STRICT;
 CREATE INDEX endpoints_by_merchant ON endpoints (merchant) WHERE invoice IS NULL;
 CREATE INDEX endpoints_by_invoice ON endpoints (invoice) WHERE invoice IS NOT NULL;
+CREATE INDEX endpoints_paused ON endpoints (merchant) WHERE paused_reason IS NOT NULL;
 
 -- What callbacks are signed with. Several live ones per endpoint while a receiver changes over.
 CREATE TABLE endpoint_secrets (

@@ -2,6 +2,7 @@
 
 use super::Api;
 use super::access::{Caller, Merchant};
+use super::asked::{Asked, next_position, page};
 use super::once::{Answer, Halt, effect, once};
 use super::problem::{Problem, Problems};
 use super::sent::{Keyed, Sent};
@@ -10,6 +11,7 @@ use crate::egress::{self, CallbackUrl, Lookup};
 use crate::rules::api_key::Scope;
 use crate::rules::event_types::subscription;
 use crate::rules::ids;
+use crate::store::report::EndpointFilter;
 use crate::store::{Endpoint, ReadTx};
 use crate::webhook::{self, Key, Scheme};
 use axum::Json;
@@ -17,7 +19,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 /// The longest reason that is kept.
 const REASON_CHARS_MAX: usize = 500;
@@ -43,10 +45,30 @@ pub(super) struct EndpointJson {
     created_at: String,
 }
 
-/// All of a merchant's endpoints.
+/// A page of endpoints, oldest first.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Endpoints {
     endpoints: Vec<EndpointJson>,
+    /// For `after`; null on the last page.
+    next: Option<String>,
+}
+
+/// Which endpoints.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct EndpointsAsked {
+    /// That of this invoice. Without this those of one invoice each are left out, unless they are paused.
+    invoice: Option<String>,
+    /// Only paused ones, those of one invoice among them.
+    #[serde(default)]
+    paused: bool,
+    /// At most so many (1 to 1000; 100).
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// `next` of the page before.
+    #[param(pattern = "^[0-9]{1,18}$")]
+    after: Option<String>,
 }
 
 /// An endpoint to add.
@@ -130,14 +152,26 @@ fn json(endpoint: Endpoint) -> EndpointJson {
 /// Scope: `endpoint:manage`.
 #[utoipa::path(
     get, path = "/v1/endpoints", operation_id = "list_endpoints", tag = "endpoints",
-    responses((status = 200, body = Endpoints), Problems)
+    params(EndpointsAsked), responses((status = 200, body = Endpoints), Problems)
 )]
-pub(super) async fn list(State(api): State<Api>, caller: Caller) -> Result<Json<Endpoints>, Problem> {
+pub(super) async fn list(
+    State(api): State<Api>,
+    caller: Caller,
+    Asked(asked): Asked<EndpointsAsked>,
+) -> Result<Json<Endpoints>, Problem> {
     let merchant = caller.merchant(Scope::EndpointManage)?;
-    let all = api.0.store.read(|tx| tx.endpoints()).await?;
-    let own = all.into_iter().filter(|endpoint| is_of(endpoint, &merchant));
+    let page = page(asked.limit, asked.after.as_deref())?;
+    let filter = EndpointFilter {
+        merchant: Some(merchant.slug),
+        invoice: asked.invoice,
+        is_paused: asked.paused,
+    };
+    let read = api.0.store.read(move |tx| tx.list_endpoints(&filter, page));
+    let rows = read.await?;
+    let next = next_position(&rows, page);
     Ok(Json(Endpoints {
-        endpoints: own.map(json).collect(),
+        endpoints: rows.into_iter().map(|listed| json(listed.row)).collect(),
+        next,
     }))
 }
 

@@ -18,7 +18,15 @@ Examples:
   creditd endpoint add https://ops.example/hooks/creditd --ops")]
     Add(EndpointAdd),
     /// List endpoints
-    List,
+    #[command(after_help = "\
+Of invoices there may be millions: the endpoints that are told of one invoice each are listed with --invoice
+or, where they are paused, with --paused.
+
+Examples:
+  creditd endpoint list
+  creditd endpoint list --paused
+  creditd endpoint list --invoice inv_1f3c...")]
+    List(EndpointList),
     /// Stop sending to an endpoint; its events are queued
     Pause(EndpointRepair),
     /// Send again what a paused endpoint has queued, and what comes
@@ -42,6 +50,23 @@ Examples:
         #[arg(long, value_name = "SECONDS", default_value_t = 20)]
         wait_secs: u32,
     },
+}
+
+/// A filtered page of endpoints.
+#[derive(Debug, Args)]
+pub struct EndpointList {
+    /// Only this merchant's
+    #[arg(long, value_name = "SLUG")]
+    pub merchant: Option<String>,
+    /// Only that of this invoice
+    #[arg(long, value_name = "ID")]
+    pub invoice: Option<String>,
+    /// Only paused ones
+    #[arg(long)]
+    pub paused: bool,
+    /// The page.
+    #[command(flatten)]
+    pub page: Page,
 }
 
 /// An endpoint to add.

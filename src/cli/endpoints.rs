@@ -1,16 +1,17 @@
 //! `endpoint`: where callbacks go, and what they are signed with. A secret is shown once, when it is made.
 
 use super::args::Repair;
-use super::callback_args::EndpointAdd;
+use super::callback_args::{EndpointAdd, EndpointList};
 use super::open;
 use super::out::Out;
 use super::table::{Align, Table};
-use super::{Outcome, Problem};
+use super::{Outcome, Problem, next_position};
 use crate::chance::Chance;
 use crate::clock::rfc3339;
 use crate::config::Config;
 use crate::egress::{self, CallbackUrl, Lookup, UrlError};
 use crate::rules::event_types::{EVENT_TYPES, SubscriptionError, subscription};
+use crate::store::report::EndpointFilter;
 use crate::store::{Endpoint, Undelivered, WriteTx};
 use crate::webhook::{self, Key, Scheme};
 use anyhow::Context as _;
@@ -159,11 +160,24 @@ fn name_of(key: &Key) -> &'static str {
 }
 
 /// Lists endpoints; never their secrets.
-pub(super) fn list(out: &mut Out, config: &Config) -> anyhow::Result<Outcome> {
-    let endpoints = open::reader(config)?.read(|tx| tx.endpoints())?;
+pub(super) fn list(
+    out: &mut Out,
+    config: &Config,
+    args: &EndpointList,
+    invoice: Option<String>,
+) -> anyhow::Result<Outcome> {
+    let filter = EndpointFilter {
+        merchant: args.merchant.clone(),
+        invoice,
+        is_paused: args.paused,
+    };
+    let page = open::page(&args.page);
+    let rows = open::reader(config)?.read(|tx| tx.list_endpoints(&filter, page))?;
+    let next = next_position(&rows, page);
+    let endpoints = rows.into_iter().map(|listed| listed.row);
     if out.json {
-        let rows: Vec<EndpointJson> = endpoints.into_iter().map(json).collect();
-        return out.list("endpoints", &rows, None);
+        let rows: Vec<EndpointJson> = endpoints.map(json).collect();
+        return out.list("endpoints", &rows, next);
     }
     let mut table = Table::new(&[
         ("id", Align::Left),
@@ -181,7 +195,11 @@ pub(super) fn list(out: &mut Out, config: &Config) -> anyhow::Result<Outcome> {
         let owner = endpoint.merchant.unwrap_or_else(|| "(ops)".to_owned());
         table.row(vec![endpoint.id, owner, endpoint.url, endpoint.types, state]);
     }
-    out.table(&table, "no endpoints; `creditd endpoint add` makes one", None)
+    out.table(
+        &table,
+        "no such endpoints; `creditd endpoint add` makes one",
+        next,
+    )
 }
 
 /// Pauses or resumes.

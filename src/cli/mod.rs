@@ -289,7 +289,10 @@ fn endpoint(out: &mut Out, config: &Config, command: &Endpoints) -> anyhow::Resu
     let whole = |id: &str| ids::whole_in(config, id);
     match command {
         Endpoints::Add(args) => endpoints::add(out, config, args),
-        Endpoints::List => endpoints::list(out, config),
+        Endpoints::List(args) => {
+            let invoice = args.invoice.as_deref().map(whole).transpose()?;
+            endpoints::list(out, config, args, invoice)
+        }
         Endpoints::Pause(args) => endpoints::set_paused(out, config, &whole(&args.id)?, true, &args.repair),
         Endpoints::Resume(args) => endpoints::set_paused(out, config, &whole(&args.id)?, false, &args.repair),
         Endpoints::RotateSecret {

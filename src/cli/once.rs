@@ -62,7 +62,7 @@ fn change(command: &Command) -> Change {
         | Command::Chain(Chain::Status)
         | Command::Merchant(Merchants::List)
         | Command::Key(Keys::List)
-        | Command::Endpoint(Endpoints::List)
+        | Command::Endpoint(Endpoints::List(_))
         | Command::Callbacks(Callbacks::List(_) | Callbacks::Show { .. })
         | Command::Unattributed(Unattributed::List(_))
         | Command::Addresses(Addresses::Status)

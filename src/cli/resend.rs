@@ -9,6 +9,7 @@ use super::repair::{act, nothing};
 use crate::config::Config;
 use crate::store::report::{DeliveryFilter, Listed, Page};
 use crate::store::{Endpoint, Resend};
+use std::collections::BTreeSet;
 
 /// Callbacks that are made due in one transaction: the daemon waits for no more than that.
 const ROWS_MAX: u32 = 5_000;
@@ -73,17 +74,20 @@ fn plan(config: &Config, event: &str, endpoint: Option<&str>) -> anyhow::Result<
         after: None,
         limit: u32::MAX,
     };
-    let (found, endpoints) = open::reader(config)?.read(|tx| {
+    let (found, paused) = open::reader(config)?.read(|tx| {
         // What would be refused with `--apply` is refused without it too.
         tx.event_body(event)?;
         endpoint.map(|id| tx.sendable(event, id)).transpose()?;
-        Ok((standings(tx, config, &filter, page)?, tx.endpoints()?))
+        let found = standings(tx, config, &filter, page)?;
+        let ids = found.iter().map(|listed| listed.row.row.endpoint.as_str());
+        let mut paused = BTreeSet::new();
+        for id in ids.chain(endpoint) {
+            if tx.endpoint(id)?.paused_reason.is_some() {
+                paused.insert(id.to_owned());
+            }
+        }
+        Ok((found, paused))
     })?;
-    let paused = |id: &str| {
-        endpoints
-            .iter()
-            .any(|known| known.id == id && known.paused_reason.is_some())
-    };
     let mut plan = Plan::default();
     if let (Some(endpoint), true) = (endpoint, found.is_empty()) {
         plan.targets.push(endpoint.to_owned());
@@ -94,7 +98,7 @@ fn plan(config: &Config, event: &str, endpoint: Option<&str>) -> anyhow::Result<
     for Listed { row, .. } in found {
         plan.add(row, endpoint.is_some());
     }
-    for id in plan.targets.iter().filter(|id| paused(id)) {
+    for id in plan.targets.iter().filter(|id| paused.contains(*id)) {
         plan.notes.push(format!(
             "{id} is paused: `creditd endpoint resume {id} --reason TEXT --apply` sends it"
         ));

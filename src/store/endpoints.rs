@@ -32,15 +32,18 @@ pub struct Endpoint {
     pub created_at: i64,
 }
 
+/// A merchant cannot have more: each event is queued for each of them in its own transaction.
+const ENDPOINTS_MAX: i64 = 1_000;
+
 /// By its time: of all that was ever noted few are rotations.
 pub(super) const ROTATED: &str =
     "SELECT 1 FROM audit WHERE action = 'rotate-secret' AND cause = ?1 AND at = ?2";
 
-const ENDPOINT_SELECT: &str = "SELECT e.id, e.ep_id, m.slug, e.url, e.types, e.paused_reason, \
+pub(super) const ENDPOINT_SELECT: &str = "SELECT e.id, e.ep_id, m.slug, e.url, e.types, e.paused_reason, \
      e.failures, e.created_at, v.inv_id \
      FROM endpoints e LEFT JOIN merchants m ON m.id = e.merchant LEFT JOIN invoices v ON v.id = e.invoice";
 
-fn endpoint_row(row: &Row<'_>) -> Result<Endpoint, rusqlite::Error> {
+pub(super) fn endpoint_row(row: &Row<'_>) -> Result<Endpoint, rusqlite::Error> {
     Ok(Endpoint {
         key: row.get(0)?,
         id: row.get(1)?,
@@ -80,15 +83,6 @@ pub(super) fn covers(types: &str, kind: &str) -> bool {
 }
 
 impl ReadTx<'_> {
-    /// All endpoints, oldest first.
-    pub fn endpoints(&self) -> Result<Vec<Endpoint>, StoreError> {
-        let mut statement = self
-            .conn()
-            .prepare_cached(&format!("{ENDPOINT_SELECT} ORDER BY e.id"))?;
-        let rows = statement.query_map([], endpoint_row)?;
-        Ok(rows.collect::<Result<_, _>>()?)
-    }
-
     /// An endpoint by its public id.
     ///
     /// # Errors
@@ -183,6 +177,9 @@ impl ReadTx<'_> {
 impl WriteTx<'_> {
     /// Adds an endpoint with its first key. The same owner and URL again is the same endpoint, whose key
     /// stays; true when it is new.
+    ///
+    /// # Errors
+    /// `Refused` where it is there for other types, or where the owner has as many as there can be.
     pub fn add_endpoint(
         &mut self,
         merchant: Option<&str>,
@@ -202,6 +199,7 @@ impl WriteTx<'_> {
             )?;
         let endpoint = self.endpoint(&id)?;
         if is_new {
+            self.refuse_too_many(owner)?;
             self.recall.forget_listeners();
             self.insert_key(endpoint.key, key)?;
             self.audit_endpoint(&endpoint, "endpoint", &format!("added for {types}"))?;
@@ -212,6 +210,18 @@ impl WriteTx<'_> {
             )));
         }
         Ok((endpoint, is_new))
+    }
+
+    fn refuse_too_many(&self, owner: Option<i64>) -> Result<(), StoreError> {
+        let sql = "SELECT count(*) FROM endpoints INDEXED BY endpoints_by_merchant \
+                   WHERE merchant IS ?1 AND invoice IS NULL";
+        match one::<i64>(self.conn(), sql, [owner])? {
+            Some(count) if count > ENDPOINTS_MAX => Err(StoreError::Refused(format!(
+                "there are {ENDPOINTS_MAX} endpoints of this owner, and no more than that can be: \
+                 fan out behind one of them"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn insert_key(&mut self, endpoint: i64, key: &Key) -> Result<(), StoreError> {

@@ -5,8 +5,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::Ipv4Addr;
 
 use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::common::api::{Client, connect, fill_pool, with_api};
 use crate::common::daemon::{Daemon, Setup};
@@ -163,6 +163,71 @@ fn lists_are_of_what_was_asked_for_page_by_page() {
     }
     let created = "invoice.created";
     assert_eq!(kinds, [created, created, created, "invoice.cancelled"]);
+}
+
+/// There may be as many endpoints of one invoice each as there are invoices.
+#[test]
+fn endpoints_come_in_pages_and_those_of_invoices_where_they_are_asked_for() {
+    let node = FakeNode::regtest(1);
+    let daemon = started(&node);
+    let shop = daemon.client("shop", "all");
+    let id = |made: &Value| made["endpoint"].as_str().unwrap().to_owned();
+    let own: Vec<String> = (0..3)
+        .map(|number| {
+            let body = json!({"url": format!("http://127.0.0.1:9/{number}")}).to_string();
+            let added = shop
+                .post("/v1/endpoints", &format!("e{number}"), &body)
+                .expect(201);
+            added["endpoint"]["id"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    let of_invoices: Vec<(String, String)> = (0..2)
+        .map(|number| {
+            let url = format!("http://127.0.0.1:9/invoice/{number}");
+            let body = json!({"asset": "BTC", "amount": "1", "callback_url": url}).to_string();
+            let made = shop
+                .post("/v1/invoices", &format!("i{number}"), &body)
+                .expect(201);
+            (made["id"].as_str().unwrap().to_owned(), id(&made["callback"]))
+        })
+        .collect();
+    let ids = |page: &Value| -> Vec<String> {
+        let rows = page["endpoints"].as_array().unwrap().iter();
+        rows.map(|row| row["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let listed = |query: &str| shop.get(&format!("/v1/endpoints?{query}")).expect(200);
+    assert_eq!(ids(&listed("")), own);
+    let first = listed("limit=2");
+    assert_eq!(ids(&first), own[..2]);
+    let rest = listed(&format!("limit=2&after={}", first["next"].as_str().unwrap()));
+    assert_eq!((ids(&rest), &rest["next"]), (own[2..].to_vec(), &Value::Null));
+    let (invoice, endpoint) = &of_invoices[1];
+    let of_invoice = ids(&listed(&format!("invoice={invoice}")));
+    assert_eq!(of_invoice, [endpoint.as_str()]);
+    assert_eq!(ids(&listed("paused=true")), [""; 0]);
+    for paused in [&own[1], endpoint] {
+        let path = format!("/v1/endpoints/{paused}/pause");
+        shop.post(&path, paused, "").expect(200);
+    }
+    let paused = [own[1].as_str(), endpoint];
+    assert_eq!(ids(&listed("paused=true")), paused);
+    assert_eq!(
+        ids(&listed(&format!("paused=true&invoice={invoice}"))),
+        paused[1..]
+    );
+    // The command says the same, and another merchant is shown none of it.
+    assert_eq!(ids(&daemon.json(&["endpoint", "list"])), own);
+    let args = ["endpoint", "list", "--merchant", "shop", "--paused"];
+    assert_eq!(ids(&daemon.json(&args)), paused);
+    let args = ["endpoint", "list", "--invoice", &invoice[..12]];
+    assert_eq!(ids(&daemon.json(&args)), paused[1..]);
+    let other = daemon.client("other", "all");
+    for query in ["", "paused=true", &format!("invoice={invoice}")] {
+        let page = other.get(&format!("/v1/endpoints?{query}")).expect(200);
+        assert_eq!(page["endpoints"], json!([]), "{query}");
+    }
+    let refused = shop.get("/v1/endpoints?paused=maybe").problem(400);
+    assert_eq!(refused.1.as_deref(), Some("paused"));
 }
 
 #[derive(Deserialize)]

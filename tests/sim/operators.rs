@@ -9,7 +9,7 @@ use crate::scripted::Hook;
 use crate::setting::Setting;
 use crate::world::rules::{self, LATE, LATE_MERCHANT};
 use crate::world::{Chain, Touched, World};
-use creditd::store::report::{Filter, Page};
+use creditd::store::report::{EndpointFilter, Filter, Page};
 use creditd::store::{
     AddressKind, Backfill, ChainKey, Database, Declaration, Declared, NewAddress, OpenMode, ReadTx, Resend,
     StoreError, WriteTx,
@@ -139,8 +139,12 @@ impl Operators {
             }),
             OpAct::RetryCallbacks => self.told(at_ms, |tx| {
                 let mut count = 0;
-                for endpoint in tx.endpoints()? {
-                    count += tx.retry_endpoint(&endpoint.id, Resend::Undelivered, 1_000, "simulated")?;
+                let all = Page {
+                    after: None,
+                    limit: u32::MAX,
+                };
+                for listed in tx.list_endpoints(&EndpointFilter::default(), all)? {
+                    count += tx.retry_endpoint(&listed.row.id, Resend::Undelivered, 1_000, "simulated")?;
                 }
                 Ok((count > 0).then(|| format!("{count} callbacks")))
             }),

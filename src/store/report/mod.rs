@@ -4,6 +4,7 @@
 mod balances;
 mod callbacks;
 mod chains;
+mod endpoints;
 mod events;
 mod ids;
 mod inbox;
@@ -16,6 +17,9 @@ mod story;
 pub use balances::Balance;
 pub use callbacks::{AttemptRow, Blocker, DeliveryFilter, DeliveryRow};
 pub use chains::ChainStatus;
+pub use endpoints::EndpointFilter;
+#[cfg(test)]
+pub(super) use endpoints::endpoints_query;
 pub use events::{EventAbout, FrozenEvent};
 pub use inbox::{AsideRow, InboxFilter, InboxRow};
 pub use invoices::InvoiceFilter;

@@ -1,7 +1,7 @@
 //! Leasing and settling: order within a subject, patience with a poison message, room for those who answer.
 
 use super::Scratch;
-use crate::store::{Attempt, Database, Leased, Outcome, Room, Share};
+use crate::store::{Attempt, Database, Leased, Outcome, Room, Share, StoreError};
 use crate::webhook::Key;
 
 const LEASE_MS: i64 = 30_000;
@@ -357,4 +357,23 @@ fn what_is_due_is_found_by_subject() {
     let lines: Vec<String> = rows.unwrap().map(Result::unwrap).collect();
     let wanted = "SEARCH o USING INDEX deliveries_in_order (endpoint=? AND subject=?)";
     assert!(lines.iter().any(|line| line.starts_with(wanted)), "{lines:#?}");
+}
+
+/// Each event is queued for every endpoint in its own transaction: a merchant's number has an end.
+#[test]
+fn a_merchant_has_so_many_endpoints_and_no_more() {
+    let mut desk = Desk::with_endpoints(1_000);
+    let key = Key::shared(&[7; 32]).unwrap();
+    let mut add = |merchant, number: u32| {
+        let url = format!("https://shop{number}.example/hook");
+        let added = desk
+            .database
+            .write(0, |tx| tx.add_endpoint(merchant, &url, "*", &key));
+        added.map(|(_, is_new)| is_new)
+    };
+    let refused = add(Some("shop"), 1_000).unwrap_err();
+    assert!(matches!(refused, StoreError::Refused(_)), "{refused:?}");
+    assert!(!add(Some("shop"), 999).unwrap(), "what is there is found");
+    assert!(add(Some("other"), 0).unwrap());
+    assert!(add(None, 0).unwrap());
 }

@@ -12,6 +12,7 @@ use crate::store::endpoints::{ROTATED, endpoints_about};
 use crate::store::evidence::due_sql;
 use crate::store::idempotency::{FORGET, over_sql};
 use crate::store::pool::POOL_WORK;
+use crate::store::report::{EndpointFilter, Page, endpoints_query};
 
 #[test]
 fn a_statement_is_planned_once_whatever_is_bound() {
@@ -96,6 +97,39 @@ fn slices_begin_at_their_mark_and_sort_nothing() {
             !steps.iter().any(|step| step.contains("TEMP B-TREE")),
             "{steps:#?}"
         );
+    }
+}
+
+/// Of endpoints that are told of one invoice each there may be millions.
+#[test]
+fn a_page_of_endpoints_passes_over_no_others() {
+    let (_scratch, database) = Scratch::new();
+    let page = Page {
+        after: None,
+        limit: 1,
+    };
+    for (invoice, is_paused, wanted) in [
+        (None, false, "endpoints_by_merchant (merchant=? AND rowid>?)"),
+        (None, true, "endpoints_paused (merchant=? AND rowid>?)"),
+        (
+            Some("inv_1"),
+            false,
+            "endpoints_by_invoice (invoice=? AND rowid>?)",
+        ),
+        (
+            Some("inv_1"),
+            true,
+            "endpoints_by_invoice (invoice=? AND rowid>?)",
+        ),
+    ] {
+        let filter = EndpointFilter {
+            merchant: Some("shop".to_owned()),
+            invoice: invoice.map(str::to_owned),
+            is_paused,
+        };
+        let (sql, _) = endpoints_query(&filter, Some(1), page);
+        let steps = plan(&database, &sql);
+        assert!(steps[0].ends_with(wanted), "{steps:#?}");
     }
 }
 
