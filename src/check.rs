@@ -3,6 +3,8 @@
 //! every line that is not good names the next step.
 
 mod evm;
+pub mod pools;
+mod restore;
 pub mod running;
 
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
@@ -35,8 +37,8 @@ pub enum Verdict {
 /// One line of the check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// What was looked at: `database`, `daemon`, `callbacks`, `ops`, `api`, `pages`, `inbox`, `backup`,
-    /// `config`, `node`, `network`, `rest`, `sync`, `start`, `pruning`, `clock`; of EVM chains also `tags`,
+    /// What was looked at: `database`, `daemon`, `callbacks`, `ops`, `api`, `pages`, `restore`, `addresses`,
+    /// `inbox`, `backup`, `config`, `node`, `network`, `rest`, `sync`, `start`, `pruning`, `clock`; of EVM chains also `tags`,
     /// `blocks`, `logs`, `receipts`, `traces`, `eip7708`, `pending`, `token`, `balance`, `coin`, `limit`,
     /// `quorum`, `inner`.
     pub name: &'static str,
@@ -77,6 +79,8 @@ pub fn check(config: &Config) -> std::io::Result<Vec<Line>> {
         let found = format!("payers are sent to {public}/i/TOKEN");
         line("pages", Verdict::Good, found, "")
     }));
+    lines.extend(restore::lines(config, &running));
+    lines.extend(pools::lines(config));
     lines.extend(config.inbox.iter().map(inbox_line));
     lines.extend(config.backup.as_ref().map(backup_line));
     for chain in &config.bitcoin {

@@ -6,11 +6,11 @@ use super::out::Out;
 use super::repair;
 use super::table::{Align, Table};
 use super::{Outcome, Problem};
+use crate::check::{self, pools::Pool};
 use crate::config::{AddressSource, Config, SourceFrom};
 use crate::daemon::new_chains;
 use crate::pools;
 use crate::store::SourceRow;
-use crate::telemetry::error_line;
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -32,39 +32,10 @@ struct PoolJson {
 
 /// Shows what the config names and what the database has under names that it does not.
 pub(super) fn status(out: &mut Out, config: &Config) -> anyhow::Result<Outcome> {
-    let mut rows = open::reader(config)?.read(|tx| tx.address_sources())?;
-    let mut all: Vec<PoolJson> = Vec::new();
-    for source in &config.addresses {
-        let pin = source.pin();
-        let place = rows
-            .iter()
-            .position(|row| row.is_current && row.name == source.name);
-        let row = place.map(|place| rows.remove(place));
-        all.push(match (pin, row) {
-            (Ok(pin), Some(row)) if row.pin == pin => listed(config, source, row),
-            (Ok(_), Some(row)) => PoolJson {
-                state: "differs",
-                trouble: Some(format!(
-                    "the name stands for other addresses: `creditd addresses repin {}`",
-                    source.name
-                )),
-                ..listed(config, source, row)
-            },
-            (Ok(_), None) => unknown(config, source, "new", None),
-            (Err(error), _) => unknown(config, source, "unusable", Some(error_line(&error))),
-        });
-    }
-    for row in rows {
-        all.push(PoolJson {
-            name: row.name.clone(),
-            chain: scope_words(config, &row.scope),
-            merchant: row.merchant.clone(),
-            state: "unlisted",
-            ..pool(row)
-        });
-    }
-    let is_bad = |pool: &PoolJson| ["differs", "unusable", "empty"].contains(&pool.state);
-    let has_bad = all.iter().any(is_bad);
+    let rows = open::reader(config)?.read(|tx| tx.address_sources())?;
+    let pools = check::pools::pools(config, rows);
+    let has_bad = pools.iter().any(|pool| pool.state.is_bad());
+    let all: Vec<PoolJson> = pools.into_iter().map(|pool| json(config, pool)).collect();
     if out.json {
         out.list("pools", &all, None)?;
     } else {
@@ -83,59 +54,22 @@ pub(super) fn status(out: &mut Out, config: &Config) -> anyhow::Result<Outcome> 
     Ok(if has_bad { Outcome::Found } else { Outcome::Done })
 }
 
-fn listed(config: &Config, source: &AddressSource, row: SourceRow) -> PoolJson {
-    let state = match (row.is_listed, row.free) {
-        // Named since the daemon started.
-        (false, _) => "new",
-        (true, 0) => "empty",
-        (true, free) if free < row.pool_size => "filling",
-        (true, _) => "full",
-    };
+fn json(config: &Config, pool: Pool) -> PoolJson {
+    let row = pool.row.as_ref();
+    let count = |of: fn(&SourceRow) -> u64| row.map_or(0, of);
     PoolJson {
-        name: source.name.clone(),
-        chain: scope_words(config, &source.scope.word()),
-        merchant: source.merchant.clone(),
-        state,
-        ..pool(row)
-    }
-}
-
-fn pool(row: SourceRow) -> PoolJson {
-    PoolJson {
-        name: row.name,
-        chain: row.scope,
-        merchant: row.merchant,
-        state: "unlisted",
-        trouble: Some(row.trouble).filter(|trouble| !trouble.is_empty()),
-        kind: Some(row.kind.word()),
-        pool: row.pool_size,
-        free: row.free,
-        taken: row.taken,
-        skipped: row.skipped,
-        next_index: row.next_index,
-        pin: Some(const_hex::encode(row.pin)),
-    }
-}
-
-fn unknown(
-    config: &Config,
-    source: &AddressSource,
-    state: &'static str,
-    trouble: Option<String>,
-) -> PoolJson {
-    PoolJson {
-        name: source.name.clone(),
-        chain: scope_words(config, &source.scope.word()),
-        merchant: source.merchant.clone(),
-        state,
-        trouble,
-        kind: None,
-        pool: u64::from(source.pool_size),
-        free: 0,
-        taken: 0,
-        skipped: 0,
-        next_index: 0,
-        pin: None,
+        chain: scope_words(config, &pool.scope),
+        state: pool.state.word(),
+        kind: row.map(|row| row.kind.word()),
+        pool: pool.size,
+        free: count(|row| row.free),
+        taken: count(|row| row.taken),
+        skipped: count(|row| row.skipped),
+        next_index: count(|row| row.next_index),
+        pin: row.map(|row| const_hex::encode(row.pin)),
+        name: pool.name,
+        merchant: pool.merchant,
+        trouble: pool.trouble,
     }
 }
 

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags};
 use super::StoreError;
 use super::database::{AtRest, Database, READ_TRIES, Role, never_at_rest};
 use super::fault::FaultCell;
-use super::highwater;
+use super::highwater::{self, Finding};
 use super::lock::{self, Lock, Runner, beside};
 use super::migrate::{Found, SCHEMA, identify};
 use super::place::resolve;
@@ -75,6 +75,15 @@ impl Database {
     /// [`StoreError::Locked`] if a daemon runs on `path`. Takes and changes nothing.
     pub fn held_by_a_daemon(path: &Path) -> Option<StoreError> {
         Lock::holder(&resolve(path, OpenMode::ReadOnly).ok()?)
+    }
+
+    /// What the next start of a daemon would notice. Changes nothing. Not while a daemon runs: the marks beside
+    /// its database are ahead of what others read.
+    ///
+    /// # Errors
+    /// Those of the database and of the file beside it.
+    pub fn would_notice(&self) -> Result<Vec<Finding>, StoreError> {
+        Ok(highwater::compare(&self.conn, &self.path)?.1)
     }
 
     /// Who runs on `path`. Takes and changes nothing.

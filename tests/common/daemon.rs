@@ -317,6 +317,13 @@ impl Daemon {
         })
     }
 
+    /// The first line that `creditd check` has under a name.
+    pub fn check_line(&self, name: &str) -> Option<Value> {
+        let answer: Value = serde_json::from_slice(&self.cli(&["check", "--json"]).stdout).unwrap();
+        let lines = answer["lines"].as_array().unwrap().iter();
+        lines.into_iter().find(|line| line["name"] == name).cloned()
+    }
+
     /// A command on the same config, not yet run.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_creditd"));

@@ -277,8 +277,16 @@ fn c53_restored_backup_is_noticed_and_ends_at_the_same_credits_and_events() {
         1,
         "it is the old one"
     );
+    let restore = daemon.check_line("restore").expect("a start would notice it");
+    assert_eq!(restore["verdict"], "warning");
+    let found = restore["found"].as_str().unwrap();
+    assert!(found.contains("40 blocks behind the high-water file"), "{found}");
     daemon.start_again();
     daemon.wait_height(42);
+    daemon.wait_for("it is caught up", &["restored"], |restored| {
+        (restored["restores"][0]["is_done"] == true).then_some(())
+    });
+    assert_eq!(daemon.check_line("restore"), None, "that is over");
     assert_eq!((told(&daemon), credit_ids(&daemon.database())), (events, ids));
     assert_eq!(daemon.events_of("credit.created").len(), 6, "each once");
     assert_eq!(daemon.net_sum(), 21_000);

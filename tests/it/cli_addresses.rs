@@ -57,15 +57,22 @@ fn status(daemon: &Daemon) -> Value {
     serde_json::from_slice::<Value>(&answer).unwrap()["pools"].clone()
 }
 
+/// What `creditd check` makes of the pool.
+fn checked(daemon: &Daemon) -> Value {
+    daemon.check_line("addresses").unwrap()["verdict"].clone()
+}
+
 #[test]
 fn a_name_stands_for_other_addresses_on_an_operators_word_alone() {
     let folder = tempfile::tempdir().unwrap();
     let list = folder.path().join("list.txt");
     let mut daemon = pinned(&list);
     insta::assert_snapshot!("pools", told(&daemon, &["addresses", "status"], 0));
+    assert_eq!(checked(&daemon), "good");
     write(&list, &OTHERS);
     let differs = told(&daemon, &["addresses", "status"], 1);
     assert!(differs.contains("creditd addresses repin till"), "{differs}");
+    assert_eq!(checked(&daemon), "bad");
     // Also for a daemon that starts on it.
     daemon.start_again();
     wait_until("the daemon is ready", PATIENCE, || {
@@ -116,6 +123,7 @@ fn a_list_that_cannot_be_used_and_a_name_that_is_not_there_are_told() {
     write(&list, &[FIRST[0], "bcrt1nonsense"]);
     let unusable = told(&daemon, &["addresses", "status"], 1);
     assert!(unusable.contains("line 2"), "{unusable}");
+    assert_eq!(checked(&daemon), "bad");
     let unknown = told(
         &daemon,
         &["addresses", "repin", "tilt", "--reason", "x", "--apply"],
