@@ -2,6 +2,7 @@
 //! database together and changes neither, not even a restored backup or the log that a killed daemon left;
 //! every line that is not good names the next step.
 
+mod callbacks;
 mod evm;
 pub mod pools;
 mod restore;
@@ -13,7 +14,7 @@ use crate::clock::Clock;
 use crate::config::{
     BackupConfig, BitcoinChain, Config, InboxSource, RpcAuth, SecretError, Start, read_secret_text,
 };
-use crate::egress::{GuardedDial, HttpDial, SystemResolver};
+use crate::egress::HttpDial;
 use crate::inbox::{self, InboxError};
 use crate::rules::{ChainId, HeldHeader};
 use crate::store::{ChainRow, Database, OpenMode, StoreError};
@@ -21,7 +22,6 @@ use crate::telemetry::error_line;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
-use std::sync::Arc;
 
 /// How a line of the check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,9 +38,9 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// What was looked at: `database`, `daemon`, `callbacks`, `ops`, `api`, `pages`, `restore`, `addresses`,
-    /// `inbox`, `backup`, `config`, `node`, `network`, `rest`, `sync`, `start`, `pruning`, `clock`; of EVM chains also `tags`,
-    /// `blocks`, `logs`, `receipts`, `traces`, `eip7708`, `pending`, `token`, `balance`, `coin`, `limit`,
-    /// `quorum`, `inner`.
+    /// `inbox`, `backup`, `config`, `node`, `network`, `rest`, `sync`, `start`, `pruning`, `clock`; of EVM
+    /// chains also `tags`, `blocks`, `logs`, `receipts`, `traces`, `eip7708`, `pending`, `token`, `balance`,
+    /// `coin`, `limit`, `quorum`, `inner`.
     pub name: &'static str,
     /// The endpoint's name, where the line is about one of several.
     pub endpoint: Option<String>,
@@ -71,7 +71,7 @@ pub fn check(config: &Config) -> std::io::Result<Vec<Line>> {
     let mut lines = vec![
         database_line(&config.database),
         running::daemon_line(&running),
-        callbacks_line(config),
+        callbacks::line_of(config),
         running::listen_line("ops", "health and metrics are off", config.ops.listen, &running),
         running::listen_line("api", "the API is off", config.api.listen, &running),
     ];
@@ -261,36 +261,6 @@ pub fn secret_step(error: &SecretError) -> &'static str {
         }
         SecretError::Unreadable { .. } => "let the user that runs creditd read the file",
         SecretError::NotASecret { .. } => "write the secret alone into the file",
-    }
-}
-
-/// What callbacks need beside the network: the certificates that the config names.
-fn callbacks_line(config: &Config) -> Line {
-    let callbacks = &config.callbacks;
-    let (policy, ca_file) = (callbacks.policy.clone(), callbacks.ca_file.as_deref());
-    match (
-        GuardedDial::new(policy, Arc::new(SystemResolver), ca_file),
-        ca_file,
-    ) {
-        (Ok(_), None) => line(
-            "callbacks",
-            Verdict::Good,
-            "the public authorities are believed",
-            "",
-        ),
-        (Ok(_), Some(file)) => {
-            let found = format!(
-                "the public authorities are believed, and those in {}",
-                file.display()
-            );
-            line("callbacks", Verdict::Good, found, "")
-        }
-        (Err(error), _) => line(
-            "callbacks",
-            Verdict::Bad,
-            error_line(&error),
-            "put the certificates (PEM) there, readable for creditd, or correct `ca_file`",
-        ),
     }
 }
 

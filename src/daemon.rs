@@ -305,13 +305,14 @@ async fn run_parts(
             pools.map_err(DaemonError::Database)?
         }
     };
+    let inbox = work::inbox_sources(store).await?;
     let nodes = (prepared.bitcoin, prepared.evm);
     let followed = follow_all(config, nodes, clock, store, &mut parts).await?;
     // The API, the sender of callbacks and the runner of jobs are told of a stop; all else can be dropped
     // anywhere.
     let (stop, told_to_stop) = watch::channel(false);
     let working = work::start(
-        work::jobs(config, pools, (store, clock)),
+        work::jobs(config, pools, &inbox, (store, clock)),
         (store, clock),
         told_to_stop.clone(),
         &mut parts,

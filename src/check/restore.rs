@@ -39,12 +39,17 @@ fn under_way(database: &Database) -> Result<Vec<String>, StoreError> {
 }
 
 fn of_finding(finding: &Finding) -> Line {
-    let next = match finding.is_restore() {
-        true => {
-            "start the daemon, which catches up and tells merchants; `creditd restored` then says what cannot \
-             be rebuilt (docs/operations.md, Restore)"
+    let next = match finding {
+        Finding::HighWaterUnreadable { .. } => {
+            "if the database was restored: `creditd restored --reason TEXT` after the start"
         }
-        false => "if the database was restored: `creditd restored --reason TEXT` after the start",
+        Finding::BehindHighWater { .. }
+        | Finding::OlderGeneration { .. }
+        | Finding::FewerEvents { .. }
+        | Finding::FewerAddresses { .. } => {
+            "start the daemon, which catches up and tells merchants; `creditd restored` then says what \
+             cannot be rebuilt (docs/operations.md, Restore)"
+        }
     };
     line("restore", Verdict::Warning, finding.to_string(), next)
 }

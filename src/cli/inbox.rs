@@ -214,6 +214,10 @@ fn print(out: &mut Out, whole: &WholeJson) -> anyhow::Result<()> {
         let tries = format!("{next_at}, after {} failed tries", event.attempts);
         out.field("next try", tries)?;
     }
+    if event.state == "parked" {
+        let next = format!("creditd inbox retry {} --reason TEXT --apply", event.id);
+        out.field("another turn", next)?;
+    }
     match &whole.body {
         Some(body) => out.field("body", shown(body))?,
         None => out.field("body", "is no longer kept")?,

@@ -5,6 +5,9 @@ use crate::rules::ChainId;
 use crate::webhook::{HmacSettings, Pointer};
 use std::time::Duration;
 
+/// How long bodies are kept where the config says nothing.
+pub const INBOX_KEEP: Duration = Duration::from_secs(30 * 86_400);
+
 /// Somebody who sends webhooks to us.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InboxSource {

@@ -13,7 +13,7 @@ pub use evm::{
     AssetInfo, EndpointAuth, EndpointUrl, EvmChain, EvmEndpoint, EvmNative, EvmToken, InnerSource,
     TraceMethod,
 };
-pub use inbox::{Condition, CreditRule, InboxEffect, InboxSource, InboxVerifier};
+pub use inbox::{Condition, CreditRule, INBOX_KEEP, InboxEffect, InboxSource, InboxVerifier};
 pub use secret::{Secret, SecretError, SecretFile, read_secret_text};
 pub use section::Fault;
 

@@ -26,10 +26,15 @@ const RETENTION_EVERY: Duration = Duration::from_secs(3_600);
 const RETENTION_MAX: Duration = Duration::from_secs(60);
 const RETENTION_BATCH: u32 = 1_000;
 
-/// All that the config asks for.
-pub fn jobs<D: Dial>(config: &Config, pools: Option<Pools<D>>, (store, clock): (&Store, Clock)) -> Vec<Job> {
+/// All that the config asks for, and what the inbox has of sources that were in it.
+pub fn jobs<D: Dial>(
+    config: &Config,
+    pools: Option<Pools<D>>,
+    inbox: &[String],
+    (store, clock): (&Store, Clock),
+) -> Vec<Job> {
     let backup = config.backup.as_ref();
-    let mut jobs = inbox::work::jobs(config, store, clock);
+    let mut jobs = inbox::work::jobs(config, inbox, store, clock);
     jobs.extend(pools.map(|pools| Arc::new(pools).job(store)));
     jobs.extend(backup.map(|backup| backup_job(backup, store, clock)));
     jobs.extend(audit::job(config, store, clock));
@@ -40,7 +45,7 @@ pub fn jobs<D: Dial>(config: &Config, pools: Option<Pools<D>>, (store, clock): (
 
 /// The jobs that a copy of the database can be given: no pool, which derives addresses, and no backup.
 pub fn drill_jobs(config: &Config, store: &Store, clock: Clock) -> Vec<Job> {
-    let mut jobs = inbox::work::jobs(config, store, clock);
+    let mut jobs = inbox::work::jobs(config, &[], store, clock);
     jobs.push(retention_job(store));
     jobs
 }
@@ -80,6 +85,12 @@ pub(super) async fn pools(
         tracing::error!("after the restored backup: {trouble}");
     }
     Ok((!config.addresses.is_empty()).then_some(pools))
+}
+
+/// The sources that the inbox has events of, whether the config names them or not.
+pub(super) async fn inbox_sources(store: &Store) -> Result<Vec<String>, DaemonError> {
+    let known = store.read(|tx| tx.inbox_sources()).await;
+    known.map_err(DaemonError::Database)
 }
 
 /// Spans are counted from 1970 on: two runs in the same one make one file.
@@ -228,7 +239,7 @@ decimals = 2
         let mut workers = Vec::new();
         for _ in 0..2 {
             let pools = pools(&config, &nodes, (&store, clock)).await.unwrap();
-            let jobs = jobs(&config, pools, (&store, clock));
+            let jobs = jobs(&config, pools, &[], (&store, clock));
             let runner = Jobs::new(store.clone(), clock, jobs);
             workers.push(tokio::spawn(runner.run(std::future::pending())));
         }

@@ -2,13 +2,13 @@
 
 use super::effect;
 use crate::clock::{Clock, millis};
-use crate::config::{Config, InboxEffect, InboxSource};
+use crate::config::{Config, INBOX_KEEP, InboxEffect, InboxSource};
 use crate::jobs::{self, Job};
 use crate::rules::ChainId;
 use crate::store::{DueInbox, Effect, INBOX_JOB, JobOutcome, Store, StoreError};
 use crate::telemetry::error_line;
 use futures_util::future::join_all;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,21 +32,30 @@ enum Ended {
     Waits(StoreError),
 }
 
-/// The jobs that the config's sources need; none without any.
-pub fn jobs(config: &Config, store: &Store, clock: Clock) -> Vec<Job> {
-    if config.inbox.is_empty() {
+/// The jobs that the config's sources need, and those that the database has events of: what a source sent
+/// that the config does not name any more is settled and forgotten too. None without any source.
+pub fn jobs(config: &Config, known: &[String], store: &Store, clock: Clock) -> Vec<Job> {
+    let mut sources: BTreeMap<String, Duration> =
+        known.iter().map(|source| (source.clone(), INBOX_KEEP)).collect();
+    sources.extend(
+        config
+            .inbox
+            .iter()
+            .map(|source| (source.source.clone(), source.keep)),
+    );
+    if sources.is_empty() {
         return Vec::new();
     }
     let config = Arc::new(config.clone());
-    let (working, by) = (config.clone(), store.clone());
+    let by = store.clone();
     let work = Job::new(INBOX_JOB, EVERY, LONGEST, move || {
-        run(working.clone(), by.clone(), clock)
+        run(config.clone(), by.clone(), clock)
     });
     let forget = Job::write(store, FORGET_JOB, FORGET_EVERY, LONGEST, move |tx| {
         let now = tx.now_ms();
         let mut dropped = 0;
-        for source in &config.inbox {
-            dropped += tx.drop_inbox_bodies(&source.source, now - millis(source.keep), FORGET_BATCH)?;
+        for (source, keep) in &sources {
+            dropped += tx.drop_inbox_bodies(source, now - millis(*keep), FORGET_BATCH)?;
         }
         let done = format!("{dropped} bodies dropped");
         Ok(match dropped {
@@ -101,7 +110,7 @@ async fn one(config: &Config, store: &Store, event: DueInbox) -> Ended {
     let effect = match source {
         Some(source) => effect::of(source, config, &event.body),
         None => Err(format!(
-            "the config has no inbox source {} any more",
+            "the config has no [[inbox]] source {} any more: bring it back, then `creditd inbox retry`",
             event.source
         )),
     };

@@ -67,7 +67,7 @@ pub enum Finding {
 
 impl Finding {
     /// True when the database was restored from a backup.
-    pub fn is_restore(&self) -> bool {
+    pub(super) fn is_restore(&self) -> bool {
         match self {
             Finding::BehindHighWater { .. }
             | Finding::OlderGeneration { .. }

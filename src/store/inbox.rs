@@ -23,6 +23,12 @@ const ASIDE_MAX: i64 = 8;
 /// The longest note that is kept.
 const NOTE_CHARS_MAX: usize = 500;
 
+/// Steps from source to source by the index that makes their events unique.
+pub(super) const INBOX_SOURCES: &str = "WITH RECURSIVE named (source) AS \
+     (SELECT min(source) FROM inbox UNION ALL \
+      SELECT (SELECT min(i.source) FROM inbox i WHERE i.source > named.source) \
+      FROM named WHERE named.source IS NOT NULL) SELECT source FROM named WHERE source IS NOT NULL";
+
 /// An event that a source sent and that is believed.
 #[derive(Clone, Debug)]
 pub struct NewInbox {
@@ -147,6 +153,16 @@ impl ReadTx<'_> {
                 body: row.get(2)?,
             })
         })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Every source that ever sent an event, by name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn inbox_sources(&self) -> Result<Vec<String>, StoreError> {
+        let mut statement = self.conn().prepare(INBOX_SOURCES)?;
+        let rows = statement.query_map([], |row| row.get(0))?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
 

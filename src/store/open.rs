@@ -77,8 +77,8 @@ impl Database {
         Lock::holder(&resolve(path, OpenMode::ReadOnly).ok()?)
     }
 
-    /// What the next start of a daemon would notice. Changes nothing. Not while a daemon runs: the marks beside
-    /// its database are ahead of what others read.
+    /// What the next start of a daemon would notice. Changes nothing. Not while a daemon runs: the marks
+    /// beside its database are ahead of what others read.
     ///
     /// # Errors
     /// Those of the database and of the file beside it.

@@ -93,22 +93,20 @@ fn mac(parts: &[&[u8]]) -> String {
 
 /// The headers with which a source sends a body.
 pub(super) fn signed(source: &str, body: &str, at_secs: i64) -> Vec<(String, String)> {
+    let plain = format!("sha256={}", mac(&[body.as_bytes()]));
     let header = match source {
         "p1" | "p2" => {
             let signature = mac(&[at_secs.to_string().as_bytes(), b".", body.as_bytes()]);
             ("Stripe-Signature", format!("t={at_secs},v1={signature}"))
         }
-        "btcpay" => ("BTCPay-Sig", format!("sha256={}", mac(&[body.as_bytes()]))),
-        _ => (
-            "X-Hub-Signature-256",
-            format!("sha256={}", mac(&[body.as_bytes()])),
-        ),
+        "btcpay" => ("BTCPay-Sig", plain),
+        _ => ("X-Hub-Signature-256", plain),
     };
     vec![(header.0.to_owned(), header.1)]
 }
 
 pub(super) struct Bench {
-    config: Arc<Config>,
+    pub(super) config: Arc<Config>,
     inbox: Inbox,
     pub(super) store: Store,
     pub(super) clock: Clock,
@@ -157,7 +155,9 @@ impl Bench {
     }
 
     pub(super) fn jobs(&self) -> Jobs {
-        let jobs = work::jobs(&self.config, &self.store, self.clock);
+        let reader = Database::open(&self.path, OpenMode::ReadOnly).unwrap();
+        let known = reader.read(|tx| tx.inbox_sources()).unwrap();
+        let jobs = work::jobs(&self.config, &known, &self.store, self.clock);
         Jobs::new(self.store.clone(), self.clock, jobs)
     }
 

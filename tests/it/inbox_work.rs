@@ -6,6 +6,7 @@ use crate::tables::Tables;
 use creditd::clock::Clock;
 use creditd::config::Config;
 use creditd::inbox::{Inbox, work};
+use creditd::rules::ids;
 use creditd::store::{Database, OpenMode, Store};
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,6 +102,60 @@ fn the_job_works_the_inbox_off_soon_and_forgets_bodies_late() {
                 "{days} days later"
             );
         }
+        bench.check();
+    });
+}
+
+/// What a source sent that the config does not name any more would wait, and its bodies be kept, for ever:
+/// also where no source is left.
+#[test]
+fn events_of_a_source_that_was_taken_out_are_parked_and_forgotten_like_others() {
+    in_simulation(async {
+        let mut bench = Bench::new();
+        let named = bench.config.clone();
+        bench.post("p1", &paid("evt_1", "pay_1", 500)).await.unwrap();
+        let clock = bench.clock;
+        bench
+            .jobs()
+            .run(clock.sleep(Duration::from_secs(10)))
+            .await
+            .unwrap();
+        bench.post("p1", &paid("evt_2", "pay_2", 700)).await.unwrap();
+        let mut without = Config::clone(&named);
+        without.inbox.clear();
+        bench.config = Arc::new(without);
+        bench
+            .jobs()
+            .run(clock.sleep(Duration::from_secs(10)))
+            .await
+            .unwrap();
+        let states =
+            |bench: &Bench| ["done", "parked"].map(|s| bench.count(&format!("inbox WHERE state = '{s}'")));
+        assert_eq!(states(&bench), [1, 1]);
+        assert_eq!(bench.count("inbox WHERE note LIKE '%bring it back%'"), 1);
+        bench.store.close().await.unwrap();
+        bench.clock = Clock::simulated(AT_MS + 31 * 86_400_000);
+        let clock = bench.clock;
+        let database = Database::open(&bench.path, OpenMode::Daemon).unwrap();
+        bench.store = Store::inline(database, clock);
+        bench
+            .jobs()
+            .run(clock.sleep(Duration::from_secs(10)))
+            .await
+            .unwrap();
+        let kept = bench.count("inbox WHERE body IS NOT NULL AND event_id = 'evt_2'");
+        assert_eq!((kept, bench.count("inbox WHERE body IS NOT NULL")), (1, 1));
+        // Nothing is lost by it.
+        bench.config = named;
+        let id = ids::inbox_id("p1", "evt_2");
+        let retried = bench.store.write(move |tx| tx.retry_inbox(&id, "it is back"));
+        retried.await.unwrap();
+        bench
+            .jobs()
+            .run(clock.sleep(Duration::from_secs(10)))
+            .await
+            .unwrap();
+        assert_eq!((states(&bench), bench.count("credits")), ([2, 0], 2));
         bench.check();
     });
 }

@@ -436,7 +436,7 @@ async fn follow<S: ChainSource>(shared: Shared, source: S, settings: Settings) -
 
 async fn do_jobs(mut shared: Shared, pools: Pools<Way>) -> Part {
     let by = (&shared.store, shared.clock);
-    let jobs = daemon::jobs(&shared.config, Some(pools), by);
+    let jobs = daemon::jobs(&shared.config, Some(pools), &[], by);
     let jobs = Jobs::new(shared.store.clone(), shared.clock, jobs);
     let ended = jobs.run(pin!(told_to_stop(&mut shared.stop))).await;
     ("jobs", ended.map_err(|error| error_line(&error)))

@@ -3,7 +3,8 @@
 use super::{NAME, name, text};
 use crate::config::section::{Section, whole};
 use crate::config::{
-    BitcoinChain, Condition, CreditRule, EvmChain, InboxEffect, InboxSource, InboxVerifier, SecretFile,
+    BitcoinChain, Condition, CreditRule, EvmChain, INBOX_KEEP, InboxEffect, InboxSource, InboxVerifier,
+    SecretFile,
 };
 use crate::rules::ChainId;
 use crate::webhook::{
@@ -60,7 +61,7 @@ fn source(section: &Section<'_>, folder: &Path, chains: &Known) -> Option<InboxS
         },
     );
     let tolerance_secs = section.number("tolerance_secs", 10..=3_600, 300);
-    let keep_days = section.number("keep_days", 1..=3_650, 30);
+    let keep_days = section.number("keep_days", 1..=3_650, INBOX_KEEP.as_secs() / DAY_SECS);
     let verifier = verifier(section);
     let only: Option<Vec<Condition>> = section
         .tables("only")
