@@ -1,62 +1,113 @@
 //! Bugs planted one after the other, each as a patch of tests/bugs: the simulator must find each within the
-//! number of seeds that the patch names, or a check is missing or blind.
+//! number of seeds that the patch names, or a check is missing or blind. A seed that fails without the bug
+//! too finds nothing. What came of it is written down bug by bug, in tests/bugs/table.md.
 
 use crate::run::{Exit, commit};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+/// Of one bug the search ends after so long, as not found: a bug may keep a seed from ever ending.
+const SECS_MAX: &str = "5400";
+
+/// What is above the rows of the table.
+const HEAD: &str = "\
+# Planted bugs
+
+Each is a patch of this folder that somebody could have written. The simulator must find it within its bound
+of seeds, by a seed in which nothing is wrong without it. This page is written by
+`cargo test --profile sim --all-features --test sim -- bugs`.
+
+| bug | place | expected | bound | found by |
+|---|---|---|---|---|
+";
+
+const FOUND: &str = "seed ";
 
 /// What a patch says about itself, above its first file.
 struct Bug {
     path: PathBuf,
     name: String,
     found_by: String,
-    seeds: String,
+    seeds: u64,
     kind: String,
+    /// The first lines that it changes.
+    place: String,
+}
+
+/// What came of a bug.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Row {
+    bug: String,
+    place: String,
+    expected: String,
+    bound: String,
+    /// `seed 17: WRONG ...`, or why it was not found.
+    what: String,
+}
+
+/// A copy of the commit that is checked out here, and the simulator that was built of it as it is.
+struct Copy {
+    tree: PathBuf,
+    clean: PathBuf,
 }
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Plants all bugs, or those whose names begin with `number`.
-pub fn run(number: Option<&str>) -> Result<Exit, String> {
-    let copy = root().join("target/bugs/tree");
-    check_out(&copy)?;
-    let (mut rows, mut exit) = (vec![], Exit::Fine);
-    for bug in bugs(number.unwrap_or_default())? {
-        let row = plant(&bug, &copy)?;
-        let is_found = row["found"] == Value::Bool(true);
-        println!("{}: {}", bug.name, row["what"].as_str().unwrap_or_default());
-        exit = if is_found { exit } else { Exit::Wrong };
-        rows.push(row);
+/// Plants all bugs, or those of these numbers; `is_rest`: of them those that no row says are found.
+pub fn run(numbers: &[&str], is_rest: bool) -> Result<Exit, String> {
+    let bugs = bugs()?;
+    let mut table = Table::read(&bugs);
+    let is_asked = |bug: &&Bug| {
+        let number = bug.name.split('-').next().unwrap_or_default();
+        let is_named = |asked: &&str| number.parse::<u32>().ok() == asked.parse::<u32>().ok();
+        (numbers.is_empty() || numbers.iter().any(is_named)) && !(is_rest && table.is_found(&bug.name))
+    };
+    let asked: Vec<&Bug> = bugs.iter().filter(is_asked).collect();
+    let copy = Copy::check_out()?;
+    let (mut found, mut exit) = (0, Exit::Fine);
+    for bug in &asked {
+        let row = copy.try_out(bug)?;
+        println!("{}: {}", row.bug, row.what);
+        match row.is_found() {
+            true => found += 1,
+            false => exit = Exit::Wrong,
+        }
+        table.0.insert(row.bug.clone(), row);
+        table.write()?;
     }
-    let report = json!({ "commit": commit(), "bugs": rows });
-    let folder = root().join("target/evidence");
-    std::fs::create_dir_all(&folder)
-        .and_then(|()| std::fs::write(folder.join("bugs.json"), format!("{report:#}\n")))
-        .map_err(|error| format!("{}: {error}", folder.display()))?;
-    let found = rows
-        .iter()
-        .filter(|row| row["found"] == Value::Bool(true))
-        .count();
-    println!("{found} of {} planted bugs were found", rows.len());
+    println!("{found} of {} planted bugs were found", asked.len());
     Ok(exit)
 }
 
-fn bugs(prefix: &str) -> Result<Vec<Bug>, String> {
+fn bugs() -> Result<Vec<Bug>, String> {
     let folder = root().join("tests/bugs");
     let entries = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.retain(|path| path.extension().is_some_and(|end| end == "patch"));
     paths.sort();
-    let bugs = paths.into_iter().map(|path| {
-        let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    paths.into_iter().map(Bug::read).collect()
+}
+
+impl Bug {
+    fn read(path: PathBuf) -> Result<Bug, String> {
+        let wrong = |why: &str| format!("{}: {why}", path.display());
+        let text = std::fs::read_to_string(&path).map_err(|error| wrong(&error.to_string()))?;
         let says = |key: &str| {
             let lines = text.lines().take_while(|line| !line.starts_with("---"));
             let mut lines = lines.filter_map(|line| line.strip_prefix(key));
             lines.next().unwrap_or_default().trim().to_owned()
         };
+        let after = |key: &str| {
+            text.lines()
+                .find_map(|line| line.strip_prefix(key))
+                .unwrap_or_default()
+        };
+        let line = after("@@ -").split([',', ' ']).next().unwrap_or_default();
         Ok(Bug {
             name: path
                 .file_stem()
@@ -64,87 +115,211 @@ fn bugs(prefix: &str) -> Result<Vec<Bug>, String> {
                 .to_string_lossy()
                 .into_owned(),
             found_by: says("Found by:"),
-            seeds: says("Seeds:"),
+            seeds: says("Seeds:").parse().map_err(|_| wrong("how many seeds?"))?,
             kind: says("Kind:"),
+            place: format!("{}:{line}", after("+++ b/")),
             path,
         })
-    });
-    let all: Vec<Bug> = bugs.collect::<Result<_, String>>()?;
-    Ok(all
-        .into_iter()
-        .filter(|bug| bug.name.starts_with(prefix))
-        .collect())
+    }
+
+    fn row(&self, what: String) -> Row {
+        Row {
+            bug: self.name.clone(),
+            place: self.place.clone(),
+            expected: self.found_by.clone(),
+            bound: match self.kind.as_str() {
+                "any" => self.seeds.to_string(),
+                kind => format!("{} {kind}", self.seeds),
+            },
+            what,
+        }
+    }
 }
 
-/// The commit that is checked out here, in a folder of its own.
-fn check_out(copy: &Path) -> Result<(), String> {
-    let _ = git(
-        root(),
-        &["worktree", "remove", "--force", &copy.display().to_string()],
-    );
-    let added = git(
-        root(),
-        &[
-            "worktree",
-            "add",
-            "--detach",
-            "--force",
-            &copy.display().to_string(),
-            "HEAD",
-        ],
-    )?;
-    success("git worktree add", &added)
+impl Row {
+    fn is_found(&self) -> bool {
+        self.what.starts_with(FOUND)
+    }
 }
 
-fn plant(bug: &Bug, copy: &Path) -> Result<Value, String> {
-    let patch = bug.path.display().to_string();
-    success(&format!("{}: apply", bug.name), &git(copy, &["apply", &patch])?)?;
-    let mut args = vec![
-        "test",
-        "--quiet",
-        "--offline",
-        "--profile",
-        "sim",
-        "--all-features",
-        "--test",
-        "sim",
-        "--",
-        "batch",
-        "--until-found",
-        "--seeds",
-        &bug.seeds,
-    ];
-    if bug.kind != "any" {
-        args.extend(["--kind", &bug.kind]);
+impl Copy {
+    /// Only what differs is written, so that nothing is built again for nothing.
+    fn check_out() -> Result<Copy, String> {
+        let tree = root().join("target/bugs/tree");
+        let place = tree.display().to_string();
+        let head = git(root(), &["rev-parse", "HEAD"])?;
+        let head = String::from_utf8_lossy(&head.stdout).trim().to_owned();
+        let is_there = git(&tree, &["checkout", "--quiet", "--force", "--detach", &head]);
+        if !is_there.is_ok_and(|ran| ran.status.success()) {
+            let _ = std::fs::remove_dir_all(&tree);
+            let _ = git(root(), &["worktree", "prune"]);
+            let added = git(root(), &["worktree", "add", "--detach", &place, &head])?;
+            success("git worktree add", &added)?;
+        }
+        let clean = root().join("target/bugs/clean");
+        let copy = Copy { tree, clean };
+        let built = copy.build()?;
+        std::fs::copy(&built, &copy.clean).map_err(|error| format!("{}: {error}", built.display()))?;
+        Ok(copy)
     }
-    let ran = Command::new("cargo")
-        .args(args)
-        .current_dir(copy)
-        .env("CARGO_TARGET_DIR", root().join("target/bugs/target"))
-        .output()
-        .map_err(|error| format!("cargo: {error}"))?;
-    success(
-        &format!("{}: take back", bug.name),
-        &git(copy, &["apply", "-R", &patch])?,
-    )?;
-    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
-    let what = said.lines().find(|line| line.starts_with("seed "));
-    // A copy that does not build ends in another way than a seed that fails.
-    let is_run = said.contains(" seeds of ");
-    if !is_run {
-        return Err(format!(
-            "{} does not build:\n{}",
-            bug.name,
-            String::from_utf8_lossy(&ran.stderr)
-        ));
+
+    /// Builds the simulator of what is in the copy now.
+    fn build(&self) -> Result<PathBuf, String> {
+        let args = "test --offline --profile sim --all-features --test sim --no-run --message-format json";
+        let ran = Command::new("cargo")
+            .args(args.split(' '))
+            .current_dir(&self.tree)
+            // A bug changes little: what it does not touch is not built again.
+            .env("CARGO_INCREMENTAL", "1")
+            .env("CARGO_TARGET_DIR", root().join("target/bugs/target"))
+            .output()
+            .map_err(|error| format!("cargo: {error}"))?;
+        success("it does not build", &ran)?;
+        let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+        let said = said
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut built = said.filter_map(|said| said["executable"].as_str().map(PathBuf::from));
+        built
+            .next_back()
+            .ok_or_else(|| "cargo names no executable".to_owned())
     }
-    Ok(json!({
-        "bug": bug.name,
-        "must_be_found_by": bug.found_by,
-        "within_seeds": bug.seeds,
-        "found": what.is_some(),
-        "what": what.map_or_else(|| format!("NOT FOUND in {} seeds", bug.seeds), str::to_owned),
-    }))
+
+    fn try_out(&self, bug: &Bug) -> Result<Row, String> {
+        let patch = bug.path.display().to_string();
+        let applied = git(&self.tree, &["apply", &patch])?;
+        if let Err(why) = success("it applies no longer", &applied) {
+            return Ok(bug.row(first_line(&why)));
+        }
+        let built = self.build();
+        let taken_back = git(&self.tree, &["apply", "-R", &patch])?;
+        success(&format!("{}: take back", bug.name), &taken_back)?;
+        match built {
+            Ok(planted) => Ok(bug.row(self.search(bug, &planted)?)),
+            Err(why) => {
+                eprintln!("{why}");
+                Ok(bug.row(first_line(&why)))
+            }
+        }
+    }
+
+    /// The first seed that fails because of a bug.
+    fn search(&self, bug: &Bug, planted: &Path) -> Result<String, String> {
+        let (mut from, mut also) = (1, vec![]);
+        while from <= bug.seeds {
+            let said = self.batch(planted, bug, from, bug.seeds - from + 1)?;
+            let failed = said.lines().filter_map(|line| {
+                let (seed, verdict) = line.strip_prefix("seed ")?.split_once(": ")?;
+                Some((seed.parse::<u64>().ok()?, verdict.to_owned()))
+            });
+            let Some((seed, verdict)) = failed.min() else {
+                if !said.contains(" seeds of ") {
+                    also.push("it did not end".to_owned());
+                }
+                break;
+            };
+            let without = self.batch(&self.clean, bug, seed, 1)?;
+            if !without.lines().any(|line| line.starts_with("seed ")) {
+                return Ok(format!("{FOUND}{seed}: {verdict}"));
+            }
+            also.push(format!("seed {seed} fails without it too"));
+            from = seed + 1;
+        }
+        let also = also.iter().map(|why| format!("; {why}"));
+        Ok(format!(
+            "not found in {} seeds{}",
+            bug.seeds,
+            also.collect::<String>()
+        ))
+    }
+
+    fn batch(&self, simulator: &Path, bug: &Bug, first: u64, seeds: u64) -> Result<String, String> {
+        let mut command = Command::new("timeout");
+        command
+            .arg(SECS_MAX)
+            .arg(simulator)
+            .args(["batch", "--until-found"])
+            .args(["--first", &first.to_string(), "--seeds", &seeds.to_string()])
+            .current_dir(&self.tree);
+        if bug.kind != "any" {
+            command.args(["--kind", &bug.kind]);
+        }
+        let ran = command.output().map_err(|error| format!("timeout: {error}"))?;
+        Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
+    }
+}
+
+/// The rows, by the names of bugs.
+struct Table(BTreeMap<String, Row>);
+
+impl Table {
+    fn path() -> PathBuf {
+        root().join("tests/bugs/table.md")
+    }
+
+    /// What was written down about bugs that there still are.
+    fn read(bugs: &[Bug]) -> Table {
+        let text = std::fs::read_to_string(Table::path()).unwrap_or_default();
+        let rows = text.lines().filter_map(|line| {
+            let line = line.strip_prefix("| ")?.strip_suffix(" |")?;
+            let cells: Vec<String> = line.split(" | ").map(str::to_owned).collect();
+            let [bug, place, expected, bound, what] = <[String; 5]>::try_from(cells).ok()?;
+            let (bug, place) = (
+                bug.trim_matches('`').to_owned(),
+                place.trim_matches('`').to_owned(),
+            );
+            let row = Row {
+                bug,
+                place,
+                expected,
+                bound,
+                what,
+            };
+            let is_there = bugs.iter().any(|bug| bug.name == row.bug);
+            is_there.then(|| (row.bug.clone(), row))
+        });
+        Table(rows.collect())
+    }
+
+    fn is_found(&self, bug: &str) -> bool {
+        self.0.get(bug).is_some_and(Row::is_found)
+    }
+
+    /// For people, and for a page of evidence.
+    fn write(&self) -> Result<(), String> {
+        let mut text = HEAD.to_owned();
+        for row in self.0.values() {
+            let cells = [&row.expected, &row.bound, &row.what].map(|cell| cell.replace('|', "/"));
+            let _ = writeln!(
+                text,
+                "| `{}` | `{}` | {} |",
+                row.bug,
+                row.place,
+                cells.join(" | ")
+            );
+        }
+        let found = self.0.values().filter(|row| row.is_found()).count();
+        let _ = writeln!(text, "\n{found} of {} were found.", self.0.len());
+        let rows = self.0.values().map(|row| {
+            json!({
+                "bug": row.bug,
+                "must_be_found_by": row.expected,
+                "within_seeds": row.bound,
+                "found": row.is_found(),
+                "what": row.what,
+            })
+        });
+        let report = json!({ "commit": commit(), "bugs": rows.collect::<Vec<_>>() });
+        let folder = root().join("target/evidence");
+        std::fs::create_dir_all(&folder)
+            .and_then(|()| std::fs::write(folder.join("bugs.json"), format!("{report:#}\n")))
+            .and_then(|()| std::fs::write(Table::path(), text))
+            .map_err(|error| format!("the table: {error}"))
+    }
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
 }
 
 fn git(folder: &Path, args: &[&str]) -> Result<Output, String> {

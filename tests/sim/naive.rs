@@ -79,6 +79,7 @@ impl Naive {
                 height,
                 out: out.clone(),
                 merchant: rule.merchant.clone(),
+                raised: rule.raised,
                 origin,
                 spent: None,
                 deposit,
@@ -127,7 +128,8 @@ impl Naive {
         }
     }
 
-    /// What a payment needs: by the sum of its merchant's payments of that asset in its block.
+    /// What a payment needs: by the sum of its merchant's payments of that asset in its block, and by its
+    /// invoice.
     pub fn needs(&self, of: &Paid, terms: &Terms) -> Needs {
         let together = self.paid.values().filter(|paid| {
             paid.deposit.is_some()
@@ -135,7 +137,10 @@ impl Naive {
         });
         let sum: u64 = together.map(|paid| paid.out.amount).sum();
         let fits = |(below, _): &&(Option<u64>, Needs)| below.is_none_or(|below| sum < below);
-        terms.tiers.iter().find(fits).map(|(_, needs)| *needs).unwrap()
+        match terms.tiers.iter().find(fits).map(|(_, needs)| *needs).unwrap() {
+            Needs::Depth(depth) => Needs::Depth(depth.max(of.raised)),
+            tag => tag,
+        }
     }
 
     /// The height that the tip, or the last block with the tag, has to reach.

@@ -2,6 +2,7 @@
 //! reference is "that one of what there is then", so that any part of a script is a script.
 
 mod draw;
+mod stories;
 mod text;
 
 use crate::dice::Dice;
@@ -100,7 +101,7 @@ pub enum Pick {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum On {
     Tip,
-    /// The tip of a branch that was left.
+    /// The tip of a branch that was left; the largest number: of the one that was left last.
     Left(u32),
     Below(u8),
 }

@@ -2,7 +2,7 @@
 
 use crate::again::{self, Feeders};
 use crate::checks::{Checks, Fault};
-use crate::clients::Clients;
+use crate::clients::{Answer, Asked, Clients};
 use crate::death::Alive;
 use crate::dice::Dice;
 use crate::disk::Folder;
@@ -189,6 +189,11 @@ impl<'a> Seed<'a> {
         let did = self.operators.act(what, &self.folder, &mut self.world, life);
         if let Some((name, what)) = did.wrong {
             return Err(Verdict::Wrong(Fault::new(name, what)));
+        }
+        match what {
+            OpAct::Restored => self.checks.declared(),
+            OpAct::Hold { .. } | OpAct::Release { .. } => self.checks.decided(),
+            _ => {}
         }
         if self.operators.setting.policy != policy {
             self.checks.policy_edited(policy);
@@ -425,6 +430,9 @@ impl<'a> Seed<'a> {
         if let Some(what) = self.senders.wrong().into_iter().next() {
             return Err(Verdict::Wrong(Fault::new("I17", what)));
         }
+        if !self.is_restored {
+            self.answered()?;
+        }
         let at = (&self.folder, &self.world);
         self.checks
             .at_rest(at, &self.receivers, self.operators.setting.policy)
@@ -434,6 +442,26 @@ impl<'a> Seed<'a> {
         self.last = self.checks.projection(&self.folder);
         self.world.note_marks();
         Ok(())
+    }
+
+    /// I12: what was answered for is there, whatever died and was lost since.
+    fn answered(&mut self) -> Result<(), Verdict> {
+        let events = self.senders.believed();
+        let events = events.iter().map(|(source, event)| format!("{source} {event}"));
+        let is_made = |asked: &&Asked| {
+            let is_done = asked.answer.as_ref().is_some_and(Answer::is_done);
+            is_done && asked.request.method == "POST" && asked.request.path == "/v1/invoices"
+        };
+        let invoices = self.clients.history().iter().filter(is_made);
+        let promised: Vec<String> = events.chain(invoices.filter_map(Asked::handed_out)).collect();
+        let missing = self.checks.missing(&self.folder, &promised);
+        match missing {
+            Some(what) => Err(Verdict::Wrong(Fault::new(
+                "I12",
+                format!("{what} was answered for and is gone"),
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// I16: whatever is fed again to a daemon at rest changes nothing.

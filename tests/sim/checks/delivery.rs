@@ -13,6 +13,8 @@ pub struct Told {
     bodies: BTreeMap<String, Vec<u8>>,
     /// The id of each version of each subject, by type.
     ids: BTreeMap<(String, u64, String), String>,
+    /// What each version of each subject said, restores included.
+    said: BTreeMap<(String, u64), Vec<u8>>,
     /// Which id was answered with a 2xx where.
     taken: BTreeSet<(String, u8)>,
 }
@@ -84,12 +86,20 @@ impl Told {
             .ids
             .entry((subject.to_owned(), version, kind))
             .or_insert_with(|| heard.id.clone());
-        match *known == heard.id {
+        if *known != heard.id {
+            let what = format!("version {version} of {subject} is {known} and {}", heard.id);
+            return Err(Fault::new("I11", what));
+        }
+        let said = self
+            .said
+            .entry((subject.to_owned(), version))
+            .or_insert_with(|| heard.body.clone());
+        match *said == heard.body {
             true => Ok(()),
-            false => {
-                let what = format!("version {version} of {subject} is {known} and {}", heard.id);
-                Err(Fault::new("I11", what))
-            }
+            false => Err(Fault::new(
+                "I24",
+                format!("version {version} of {subject} came again with another content"),
+            )),
         }
     }
 }

@@ -66,6 +66,7 @@ impl Checks {
     pub fn restored(&mut self) {
         self.ledger = None;
         self.is_restored = true;
+        self.may_begin = true;
         self.told.new_generation();
         self.tails = Default::default();
     }

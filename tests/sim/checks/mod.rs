@@ -74,6 +74,12 @@ pub struct Checks {
     /// What a restore loses is not told apart yet from what must not be lost.
     is_restored: bool,
     old_policies: Vec<u8>,
+    evict_after_ms: i64,
+    generation: i64,
+    /// Operators held or released something: a restore forgets that of old payments, and nobody is told.
+    is_decided: bool,
+    /// A generation begins with a restore, or by an operator's word; never by itself.
+    may_begin: bool,
 }
 
 impl Checks {
@@ -90,6 +96,10 @@ impl Checks {
             may_fail: false,
             is_restored: false,
             old_policies: Vec::new(),
+            evict_after_ms: i64::from(terms.evict_s) * 1_000,
+            generation: 0,
+            may_begin: false,
+            is_decided: false,
         }
     }
 
@@ -146,15 +156,42 @@ impl Checks {
 
     /// After every start.
     pub fn restarted(&mut self, at: (&Folder, &World), policy: u8) -> Result<(), Fault> {
+        self.generations(at.0)?;
         self.whole(at, policy)
     }
 
-    /// A part of a daemon that is alive ended: only a disk that failed is a good reason.
+    /// I24: a generation begins where an older file was put in place, and nowhere else.
+    fn generations(&mut self, folder: &Folder) -> Result<(), Fault> {
+        let sql = "SELECT generation FROM meta";
+        let now = self
+            .eyes(folder)
+            .tables
+            .rows(sql, |row| row.get::<_, i64>(0).unwrap())[0];
+        let before = std::mem::replace(&mut self.generation, now);
+        let may_begin = std::mem::take(&mut self.may_begin);
+        match now < before || (now > before && !may_begin) {
+            true => Err(Fault::new("I24", format!("generation {now} after {before}"))),
+            false => Ok(()),
+        }
+    }
+
+    /// An operator held or released a payment.
+    pub fn decided(&mut self) {
+        self.is_decided = true;
+    }
+
+    /// An operator says that an older file was put in place.
+    pub fn declared(&mut self) {
+        self.may_begin = true;
+    }
+
+    /// A part of a daemon that is alive ended: only a disk that failed is a good reason, and one that is full
+    /// has not failed.
     pub fn ended(&mut self, name: &str, why: &str) -> Result<(), Fault> {
         let is_of_disk = ["disk", "I/O", "database file", "epoch"]
             .iter()
             .any(|word| why.contains(word));
-        match is_of_disk && self.may_fail {
+        match is_of_disk && self.may_fail && !why.contains("is full") {
             true => Ok(()),
             false => Err(Fault::new("I30", format!("the {name} ended by itself: {why}"))),
         }

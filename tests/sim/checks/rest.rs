@@ -7,6 +7,7 @@ use crate::receivers::Receivers;
 use crate::setting::{LISTENERS, url};
 use crate::world::{World, note_effects};
 use creditd::store::{Database, OpenMode};
+use std::collections::BTreeSet;
 
 impl Checks {
     /// What is still to be done, if anything.
@@ -50,6 +51,17 @@ impl Checks {
         one(unsent).map(|what| Fault::new("I29", format!("not delivered: {what}")))
     }
 
+    /// The first of these inbox events and invoices that is not there.
+    pub fn missing(&mut self, folder: &Folder, promised: &[String]) -> Option<String> {
+        let sql = "SELECT source || ' ' || event_id FROM inbox UNION ALL SELECT inv_id FROM invoices";
+        let rows = self
+            .eyes(folder)
+            .tables
+            .rows(sql, |row| row.get::<_, String>(0).unwrap());
+        let there: BTreeSet<String> = rows.into_iter().collect();
+        promised.iter().find(|what| !there.contains(*what)).cloned()
+    }
+
     /// The operator's word, where a node left more than the daemon may by itself.
     pub fn accept_reorg(&mut self, folder: &Folder, world: &World, at_ms: i64) {
         for chain in world.chains() {
@@ -90,7 +102,7 @@ impl Checks {
         self.books(folder)?;
         self.scan((folder, world), policy, Moment::Rest)?;
         self.delivered(folder, heard)?;
-        if !self.is_restored {
+        if !(self.is_restored && self.is_decided) {
             self.believed(folder, heard)?;
         }
         note_effects(&self.eyes(folder).tables);

@@ -1,18 +1,22 @@
 //! After each step, what is new: credits against the blocks of the world and against what nodes had told,
-//! moves of the cursor, evictions.
+//! moves of the cursor, evictions against the lists that were told.
 
 use super::{Checks, Fault};
 use crate::disk::Folder;
 use crate::scripted::TipTold;
 use crate::world::{Chain, World};
-use creditd::rules::{BlockHash, Txid};
+use creditd::rules::{BlockHash, TaggedBlock, Txid};
 use std::collections::BTreeMap;
 
 /// Of what a node told, so much is remembered when a move of the cursor is judged.
 const TOLD_MAX: usize = 20_000;
 
-/// And so much when a credit is held against ceilings.
-const CEILINGS_MAX: usize = 200;
+/// A follower goes by the tip that it asked for last: one of those told since the last look, or of so many
+/// before.
+const TIPS_BEFORE: usize = 4;
+
+/// Between two lists no more time than this counts as absence: the time from list to list, and some delay.
+const LIST_GAP_MAX_MS: i64 = 2_000 + 30_000;
 
 /// An execution's number is in a place above these bits, on EVM chains.
 const PLACE: u64 = (1 << 40) - 1;
@@ -25,6 +29,17 @@ pub struct Tails {
     cursors: BTreeMap<String, BlockHash>,
     /// How often an operator accepted a reorg.
     accepted: i64,
+    /// How much each chain's nodes had told.
+    told: BTreeMap<String, ToldUntil>,
+    /// Where among the lists each payment was that was seen.
+    sights: BTreeMap<i64, usize>,
+}
+
+/// How many tips and lists.
+#[derive(Clone, Copy, Debug, Default)]
+struct ToldUntil {
+    tips: usize,
+    lists: usize,
 }
 
 /// A new entry of the journal that adds a credit.
@@ -36,8 +51,9 @@ struct Entry {
     vout: u64,
     amount: String,
     block: BlockHash,
+    height: u64,
     due: BlockHash,
-    due_height: u64,
+    tag: Option<String>,
 }
 
 impl Checks {
@@ -45,14 +61,26 @@ impl Checks {
     pub fn follow(&mut self, folder: &Folder, world: &World) -> Result<(), Fault> {
         self.entries(folder, world)?;
         self.cursors(folder, world)?;
-        self.audited(folder)
+        self.audited(folder, world)?;
+        for chain in world.chains() {
+            let nodes = chain.nodes.world();
+            let until = nodes.told.as_ref().map(|told| ToldUntil {
+                tips: told.tips.len(),
+                lists: told.lists.len(),
+            });
+            self.tails
+                .told
+                .insert(chain.alias().to_owned(), until.unwrap_or_default());
+        }
+        Ok(())
     }
 
     /// I3 against the world: the block is there and holds the payment, and the due block is on top of it.
     fn entries(&mut self, folder: &Folder, world: &World) -> Result<(), Fault> {
         let sql = format!(
-            "SELECT j.id, j.credit, h.alias, c.txid, c.vout, c.amount, j.block_hash, j.due_hash, \
-             j.due_height FROM journal j JOIN credits c ON c.id = j.credit JOIN chains h ON h.id = c.chain \
+            "SELECT j.id, j.credit, h.alias, c.txid, c.vout, c.amount, j.block_hash, \
+             j.block_height, j.due_hash, j.tag FROM journal j JOIN credits c ON c.id = j.credit JOIN chains \
+             h ON h.id = c.chain \
              WHERE j.id > {} AND j.kind <> 'reversal' AND j.block_hash IS NOT NULL ORDER BY j.id",
             self.tails.journal
         );
@@ -64,8 +92,9 @@ impl Checks {
             vout: row.get::<_, i64>(4).unwrap() as u64,
             amount: row.get(5).unwrap(),
             block: BlockHash(row.get(6).unwrap()),
-            due: BlockHash(row.get(7).unwrap()),
-            due_height: row.get::<_, i64>(8).unwrap() as u64,
+            height: row.get::<_, i64>(7).unwrap() as u64,
+            due: BlockHash(row.get(8).unwrap()),
+            tag: row.get(9).unwrap(),
         });
         for entry in new {
             self.tails.journal = entry.id;
@@ -75,7 +104,11 @@ impl Checks {
                 .position(|chain| chain.alias() == entry.alias);
             let Some(number) = chain else { continue };
             let chain = &world.chains()[number];
-            let what = entry.fault(chain).or_else(|| entry.ceiling_fault(chain));
+            let until = self.tails.told.get(&entry.alias).copied().unwrap_or_default();
+            let what = entry
+                .fault(chain)
+                .or_else(|| entry.ceiling_fault(chain, until.tips.saturating_sub(TIPS_BEFORE)))
+                .or_else(|| entry.tag_fault(chain));
             if let Some(what) = what {
                 return Err(Fault::new("I3", format!("{}: {what}", entry.credit)));
             }
@@ -123,20 +156,35 @@ impl Checks {
         Ok(())
     }
 
-    /// Every move was written down; nothing is counted twice.
-    fn audited(&mut self, folder: &Folder) -> Result<(), Fault> {
+    /// I8: every move of a payment has its cause. It is evicted once it was missing for long enough.
+    fn audited(&mut self, folder: &Folder, world: &World) -> Result<(), Fault> {
         let sql = format!(
-            "SELECT id, action, from_state, to_state FROM audit WHERE id > {} AND output IS NOT NULL",
+            "SELECT a.id, a.from_state, a.to_state, h.alias, a.output FROM audit a \
+             JOIN outputs o ON o.id = a.output JOIN txs t ON t.id = o.tx JOIN chains h ON h.id = t.chain \
+             WHERE a.id > {} AND a.action = 'move' ORDER BY a.id",
             self.tails.audit
         );
         let new = self.eyes(folder).tables.rows(&sql, |row| {
             let text = |at: usize| row.get::<_, Option<String>>(at).unwrap().unwrap_or_default();
-            (row.get::<_, i64>(0).unwrap(), text(1), text(2), text(3))
+            let (id, output): (i64, i64) = (row.get(0).unwrap(), row.get(4).unwrap());
+            (id, text(1), text(2), text(3), output)
         });
-        for (id, action, from, to) in new {
+        for (id, from, to, alias, output) in new {
             self.tails.audit = self.tails.audit.max(id);
-            if action == "move" && from == "credited" && to == "seen" {
+            if from == "credited" && to == "seen" {
                 return Err(Fault::new("I8", format!("audit row {id}: from credited to seen")));
+            }
+            if to == "seen" {
+                let until = self.tails.told.get(&alias).copied().unwrap_or_default();
+                self.tails.sights.insert(output, until.lists.saturating_sub(2));
+            }
+            let seen = self.tails.sights.get(&output).filter(|_| to == "evicted");
+            let Some(missing_ms) = seen.and_then(|from| missing_ms(world, &alias, *from)) else {
+                continue;
+            };
+            if missing_ms < self.evict_after_ms {
+                let what = format!("audit row {id}: evicted, missing for at most {missing_ms} ms");
+                return Err(Fault::new("I8", what));
             }
         }
         Ok(())
@@ -170,16 +218,41 @@ impl Entry {
         (!is_paid).then(|| format!("block {} pays another amount than {}", self.block, self.amount))
     }
 
-    /// Not above the height at which the nodes, together, stopped being sure.
-    fn ceiling_fault(&self, chain: &Chain) -> Option<String> {
+    /// Not above the fork of a better branch that the node knew of whose tip was gone by.
+    fn ceiling_fault(&self, chain: &Chain, from: usize) -> Option<String> {
         let nodes = chain.nodes.world();
-        let mut told = nodes
-            .told
-            .iter()
-            .flat_map(|told| told.tips.iter().rev().take(CEILINGS_MAX));
-        let allows = |told: &TipTold| told.ceiling.is_none_or(|ceiling| ceiling >= self.due_height);
-        let is_told = nodes.told.as_ref().is_some_and(|told| !told.tips.is_empty());
-        (is_told && !told.any(allows))
-            .then(|| format!("due at {}, which is above every ceiling told", self.due_height))
+        let told = nodes.told.as_ref().and_then(|told| told.tips.get(from..))?;
+        let allows = |told: &TipTold| told.ceiling.is_none_or(|ceiling| ceiling >= self.height);
+        (!told.is_empty() && !told.iter().any(allows))
+            .then(|| format!("in block {}, which is above every ceiling told", self.height))
     }
+
+    /// What is due by a tag is below a block of its own branch that a node gave the tag.
+    fn tag_fault(&self, chain: &Chain) -> Option<String> {
+        let tag = self.tag.as_deref()?;
+        let nodes = chain.nodes.world();
+        let told = nodes.told.as_ref()?;
+        let is_tagged = |told: &TipTold| {
+            let tags = [told.tags.safe.filter(|_| tag == "safe"), told.tags.finalized];
+            let is_above = |tagged: &TaggedBlock| nodes.tree.is_on(&self.block, &tagged.hash);
+            tags.iter().flatten().any(is_above)
+        };
+        (!told.tips.iter().rev().any(is_tagged))
+            .then(|| format!("no node called a block {tag} that stands on {}", self.block))
+    }
+}
+
+/// For how long complete lists, from that one on, can have been without a payment. None where no lists are
+/// told.
+fn missing_ms(world: &World, alias: &str, from: usize) -> Option<i64> {
+    let chain = world.chains().iter().find(|chain| chain.alias() == alias)?;
+    let nodes = chain.nodes.world();
+    let lists = nodes.told.as_ref()?.lists.get(from..)?;
+    let mut last = lists.first()?.at_ms;
+    let mut missing = 0;
+    for list in lists.iter().filter(|list| list.is_complete) {
+        missing += (list.at_ms - last).clamp(0, LIST_GAP_MAX_MS);
+        last = list.at_ms;
+    }
+    Some(missing)
 }

@@ -2,13 +2,13 @@
 
 use super::Naive;
 use super::plain::{At, Id, Needs, Out, Paid, Rule, Terms, Tx};
-use crate::scripted::{self, Scripted, asset_key};
+use crate::scripted::{self, ListTold, Scripted, Tree, World, asset_key};
 use crate::tables::Tables;
 use crate::world::{Chain, rules};
-use creditd::rules::BlockHash;
 use creditd::rules::policy::Requirement;
+use creditd::rules::{BlockHash, Txid};
 use rusqlite::Row;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How much of it has to be as the chain says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,8 +113,45 @@ fn found(tables: &Tables, chain: i64) -> Vec<Found> {
     })
 }
 
-fn terms(tables: &Tables, chain: i64, of: &Chain, policy: u8) -> Terms {
+/// Where anybody can have met a transaction: the highest block of any branch that holds it, or the block that
+/// would have come after a list with it.
+#[derive(Debug)]
+struct Meetings<'w> {
+    mined: BTreeMap<Id, u64>,
+    lists: &'w [ListTold],
+    tree: &'w Tree,
+}
+
+impl Meetings<'_> {
+    fn of(nodes: &World) -> Option<Meetings<'_>> {
+        let lists = &nodes.told.as_ref()?.lists;
+        let mut mined: BTreeMap<Id, u64> = BTreeMap::new();
+        for block in nodes.tree.blocks() {
+            for tx in &block.txs {
+                let highest = mined.entry(tx.txid.0).or_default();
+                *highest = block.height().max(*highest);
+            }
+        }
+        Some(Meetings {
+            mined,
+            lists,
+            tree: &nodes.tree,
+        })
+    }
+
+    /// Can it have been met by a rule that counts from a height on?
+    fn can_be(&self, id: &Id, from: u64) -> bool {
+        let listed = |list: &&ListTold| list.listed.contains(&Txid(*id));
+        let mined = self.mined.get(id).is_some_and(|height| *height >= from);
+        let mut lists = self.lists.iter().filter(listed);
+        mined || lists.any(|list| self.tree.block(&list.tip).height() + 1 >= from)
+    }
+}
+
+fn terms(tables: &Tables, chain: i64, (of, nodes): (&Chain, &World), policy: u8) -> Terms {
     let is_evm = of.is_evm;
+    // What the real source lists is not told here.
+    let meetings = Meetings::of(nodes).filter(|_| of.wire.is_none());
     let assets = format!(
         "SELECT contract, from_height FROM assets \
          WHERE chain = {chain} AND is_listed = 1 AND from_height IS NOT NULL"
@@ -129,19 +166,26 @@ fn terms(tables: &Tables, chain: i64, of: &Chain, policy: u8) -> Terms {
         (row.get::<_, Vec<u8>>(0).unwrap(), (row.get(1).unwrap(), key))
     });
     let rules = format!(
-        "SELECT a.script, m.slug, a.kind = 'watch', m.internal, a.from_height FROM addresses a \
-         JOIN merchants m ON m.id = a.merchant WHERE a.chain = {chain}"
+        "SELECT a.script, m.slug, a.kind = 'watch', m.internal, a.from_height, v.confirmations \
+         FROM addresses a JOIN merchants m ON m.id = a.merchant LEFT JOIN invoices v ON v.address = a.id \
+         WHERE a.chain = {chain}"
     );
     let rules = tables.rows(&rules, |row| {
         let script: Vec<u8> = row.get(0).unwrap();
-        let own = met.iter().filter(|(of, _)| *of == script);
+        let from = height(row, 4);
+        let can_be = |id: &Id| match (&meetings, from) {
+            (Some(meetings), Some(from)) => meetings.can_be(id, from),
+            (None, _) | (_, None) => true,
+        };
+        let own = met.iter().filter(|(of, (id, _))| *of == script && can_be(id));
         Rule {
             met: own.map(|(_, at)| *at).collect(),
             script,
             merchant: row.get(1).unwrap(),
             is_watched: row.get(2).unwrap(),
             internal: row.get(3).unwrap(),
-            from: height(row, 4),
+            from,
+            raised: height(row, 5).unwrap_or_default(),
         }
     });
     let tiers = rules::tiers(is_evm, policy).into_iter().map(|(below, needs)| {
@@ -229,7 +273,7 @@ pub fn differences(
             listed.map(|tx| plain(&shown(tx))).collect()
         }
     };
-    let terms = terms(tables, key, chain, policy);
+    let terms = terms(tables, key, (chain, &nodes), policy);
     let naive = Naive::scan(&blocks, &waiting, &terms);
     let finality = nodes.node().finality;
     let tags = finality.tags(&nodes.tree, &tip);

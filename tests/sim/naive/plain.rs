@@ -37,6 +37,8 @@ pub struct Rule {
     pub is_watched: bool,
     pub internal: String,
     pub from: Option<u64>,
+    /// So many confirmations at least, by its invoice.
+    pub raised: u64,
     pub met: BTreeSet<At>,
 }
 
@@ -64,6 +66,7 @@ pub struct Paid {
     pub merchant: String,
     pub origin: &'static str,
     pub spent: Option<At>,
+    pub raised: u64,
     /// Is it a payment, and does it start held?
     pub deposit: Option<bool>,
     pub is_coinbase: bool,

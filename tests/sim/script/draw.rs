@@ -38,8 +38,11 @@ const CLASSES: &[Class] = &[
     (5, |_| Act::Rest),
 ];
 
-struct Drawer<'a> {
-    dice: &'a mut Dice,
+/// Of seeds that tell stories, one act in so many is one.
+const STORY_EVERY: usize = 40;
+
+pub(super) struct Drawer<'a> {
+    pub(super) dice: &'a mut Dice,
     kind: Kind,
     /// Kinds of acts of nodes that this seed knows, as bits.
     nodes: u64,
@@ -76,10 +79,24 @@ impl Script {
         weights[2] = CLASSES[2].0.max(weights[2]);
         let all: u32 = weights.iter().sum();
         let nodes = dice.next();
+        let mut teller = Dice::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(7));
+        let is_telling = teller.once_in(3);
         // A seed is of bursts, or of single acts.
         let hurry = [2, 3, 6][dice.roll(3)];
         let mut lines = Vec::with_capacity(acts);
-        for number in 0..acts {
+        while lines.len() < acts {
+            let number = lines.len();
+            if is_telling && teller.once_in(STORY_EVERY) {
+                let mut own = Dice::new(teller.next());
+                let mut drawer = Drawer {
+                    dice: &mut own,
+                    kind,
+                    nodes,
+                };
+                let told = (number as u32 + 1..).zip(drawer.story());
+                lines.extend(told.map(|(label, (wait_ms, act))| Line { wait_ms, label, act }));
+                continue;
+            }
             let mut at = dice.roll(all as usize) as u32;
             let class = weights.iter().position(|weight| {
                 let is_it = at < *weight;
@@ -93,18 +110,13 @@ impl Script {
                 kind,
                 nodes,
             });
-            let wait_ms = match (own.roll(hurry), own.roll(40)) {
-                (_, 0) => 15_000 + own.roll(60_000) as u32,
-                (0, _) => 1_000 + own.roll(4_000) as u32,
-                (1, _) => own.roll(1_500) as u32,
-                _ => 0,
-            };
             lines.push(Line {
-                wait_ms,
+                wait_ms: wait_ms(&mut own, hurry),
                 label: number as u32 + 1,
                 act,
             });
         }
+        lines.truncate(acts);
         Script {
             seed,
             kind,
@@ -114,12 +126,22 @@ impl Script {
     }
 }
 
+/// The time after an act, in a seed of bursts or of single acts.
+fn wait_ms(dice: &mut Dice, hurry: usize) -> u32 {
+    match (dice.roll(hurry), dice.roll(40)) {
+        (_, 0) => 15_000 + dice.roll(60_000) as u32,
+        (0, _) => 1_000 + dice.roll(4_000) as u32,
+        (1, _) => dice.roll(1_500) as u32,
+        _ => 0,
+    }
+}
+
 impl Drawer<'_> {
-    fn roll(&mut self, sides: usize) -> usize {
+    pub(super) fn roll(&mut self, sides: usize) -> usize {
         self.dice.roll(sides)
     }
 
-    fn number(&mut self) -> u32 {
+    pub(super) fn number(&mut self) -> u32 {
         self.dice.next() as u32 % 100_000
     }
 
@@ -133,7 +155,8 @@ impl Drawer<'_> {
     fn out(&mut self) -> Out {
         let to = match self.roll(12) {
             0..=6 => To::Early(self.roll(6) as u8),
-            7..=9 => To::Late(self.roll(3) as u8),
+            // The higher ones are handed out to whoever asks for an invoice or an address.
+            7..=9 => To::Late(self.roll(7) as u8),
             _ => To::Foreign(self.roll(2) as u8),
         };
         Out {
@@ -146,7 +169,7 @@ impl Drawer<'_> {
         (0..=self.roll(3)).map(|_| self.out()).collect()
     }
 
-    fn tx(&mut self) -> TxSpec {
+    pub(super) fn tx(&mut self) -> TxSpec {
         let count = 1 + self.roll(2);
         let ins = (0..count)
             .map(|_| match self.roll(3) {
@@ -373,7 +396,9 @@ impl Drawer<'_> {
         match self.roll(8) {
             0..=1 => CrashAt::Await(near),
             2 => CrashAt::Point(near),
-            3..=4 => CrashAt::Named(self.roll(NAMES.len()) as u8, 1 + self.roll(4) as u32),
+            // The first are around every transaction.
+            3 => CrashAt::Named(self.roll(4) as u8, 1 + self.roll(8) as u32),
+            4 => CrashAt::Named(self.roll(NAMES.len()) as u8, 1 + self.roll(4) as u32),
             5 => CrashAt::Statement(1 + self.roll(60) as u32),
             6 => CrashAt::Write(near),
             _ => CrashAt::Sync(1 + self.roll(6) as u32),

@@ -280,7 +280,10 @@ impl Chain {
             fork.hash() != **left && fork.height() + self.depth_max() >= height
         });
         let near: Vec<BlockHash> = near.copied().collect();
-        (!near.is_empty()).then(|| near[number as usize % near.len()])
+        match number {
+            u32::MAX => near.last().copied(),
+            _ => (!near.is_empty()).then(|| near[number as usize % near.len()]),
+        }
     }
 
     /// All its blocks, the tips that were told in order, and the best one.
