@@ -238,6 +238,11 @@ impl Clients {
         self.ask(life, client, get(path), None)
     }
 
+    /// Invoices that were answered for.
+    pub fn invoices_made(&self) -> Vec<String> {
+        self.invoices().into_iter().map(|(_, id)| id).collect()
+    }
+
     /// Invoices that clients know of, with whose they are.
     fn invoices(&self) -> Vec<(usize, String)> {
         let mut known = BTreeSet::new();

@@ -184,10 +184,11 @@ impl Senders {
     }
 
     /// Events that were answered with 200: they are stored, whatever happens.
-    pub fn believed(&self) -> BTreeSet<(&'static str, String)> {
+    pub fn believed(&self) -> BTreeSet<String> {
         let is_done = |sent: &&Sent| sent.answer.as_ref().is_some_and(Answer::is_done);
         let good = self.0.iter().filter(is_done);
-        good.map(|sent| (sent.source, sent.event.clone())).collect()
+        good.map(|sent| format!("{} {}", sent.source, sent.event))
+            .collect()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::again::{self, Feeders};
 use crate::checks::{Checks, Fault};
-use crate::clients::{Answer, Asked, Clients};
+use crate::clients::Clients;
 use crate::death::Alive;
 use crate::dice::Dice;
 use crate::disk::Folder;
@@ -446,22 +446,11 @@ impl<'a> Seed<'a> {
 
     /// I12: what was answered for is there, whatever died and was lost since.
     fn answered(&mut self) -> Result<(), Verdict> {
-        let events = self.senders.believed();
-        let events = events.iter().map(|(source, event)| format!("{source} {event}"));
-        let is_made = |asked: &&Asked| {
-            let is_done = asked.answer.as_ref().is_some_and(Answer::is_done);
-            is_done && asked.request.method == "POST" && asked.request.path == "/v1/invoices"
-        };
-        let invoices = self.clients.history().iter().filter(is_made);
-        let promised: Vec<String> = events.chain(invoices.filter_map(Asked::handed_out)).collect();
+        let mut promised = self.clients.invoices_made();
+        promised.extend(self.senders.believed());
+        let gone = |what| Fault::new("I12", format!("{what} was answered for and is gone"));
         let missing = self.checks.missing(&self.folder, &promised);
-        match missing {
-            Some(what) => Err(Verdict::Wrong(Fault::new(
-                "I12",
-                format!("{what} was answered for and is gone"),
-            ))),
-            None => Ok(()),
-        }
+        missing.map_or(Ok(()), |what| Err(Verdict::Wrong(gone(what))))
     }
 
     /// I16: whatever is fed again to a daemon at rest changes nothing.
