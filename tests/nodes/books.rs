@@ -12,7 +12,7 @@ use crate::shop::{assert_sound, read, settle, text};
 
 /// What a daemon's books say of one payment.
 #[derive(Debug, PartialEq)]
-struct Booked {
+pub struct Booked {
     credit: String,
     net_sat: u64,
     created_event: String,
@@ -34,7 +34,7 @@ fn books(daemon: &Daemon) -> BTreeMap<(String, u64), Booked> {
     let answer = daemon.json(&["credits", "--limit", "100000"]);
     let book = |credit: &Value| {
         let (txid, vout) = (text(&credit["txid"]), credit["vout"].as_u64().unwrap());
-        let id = Txid::from_hex(&txid).unwrap();
+        let id = Txid::from_typed(&txid).unwrap();
         let story = read(daemon, |tx| tx.tx_story(&id)).remove(0);
         let output = story.outputs.into_iter().find(|output| output.vout == vout);
         let events = output.unwrap().deposit.unwrap().events;
@@ -51,19 +51,28 @@ fn books(daemon: &Daemon) -> BTreeMap<(String, u64), Booked> {
     answer["credits"].as_array().unwrap().iter().map(book).collect()
 }
 
+/// The books of a daemon, and what does not depend on how the chain was fed.
+pub type Books = (BTreeMap<(String, u64), Booked>, Vec<String>);
+
+/// The books of a daemon, which are sound and credit exactly what the chain pays.
+#[track_caller]
+pub fn sound_books(daemon: &Daemon, paid: &BTreeMap<(String, u64), u64>) -> Books {
+    assert_sound(daemon);
+    let books = books(daemon);
+    let credited: BTreeMap<_, _> = books
+        .iter()
+        .map(|(outpoint, booked)| (outpoint.clone(), booked.net_sat))
+        .collect();
+    assert_eq!(&credited, paid);
+    (books, read(daemon, |tx| tx.agreed_projection()))
+}
+
 /// All daemons have the same books, which are sound and credit exactly what the chain pays.
 #[track_caller]
 pub fn assert_agree(daemons: &[&Daemon], paid: &BTreeMap<(String, u64), u64>) {
-    for daemon in daemons {
-        assert_sound(daemon);
-        let books = books(daemon);
-        let credited: BTreeMap<_, _> = books
-            .iter()
-            .map(|(outpoint, booked)| (outpoint.clone(), booked.net_sat))
-            .collect();
-        assert_eq!(&credited, paid);
-        assert_eq!(books, self::books(daemons[0]));
-        let [ours, theirs] = [*daemon, daemons[0]].map(|daemon| read(daemon, |tx| tx.agreed_projection()));
-        assert_eq!(ours, theirs);
+    let mut books = daemons.iter().map(|daemon| sound_books(daemon, paid));
+    let first = books.next();
+    for other in books {
+        assert_eq!(first.as_ref(), Some(&other));
     }
 }

@@ -39,6 +39,7 @@ mod logins;
 mod lossy;
 mod market;
 mod merchant;
+mod n_loop;
 mod openapi;
 mod own_coins;
 mod pay_page;
