@@ -220,12 +220,19 @@ impl Daemon {
     fn port_of(&self, listener: &str) -> u16 {
         let before = format!("{listener}=127.0.0.1:");
         wait_until("the daemon is ready", PATIENCE, || {
-            let log = self.log();
-            let mut lines = log.get(self.log_before..)?.lines();
-            let line = lines.find(|line| line.contains("creditd is ready"))?;
+            let line = self.ready_line()?;
             let (_, rest) = line.split_once(&before)?;
             rest.split_whitespace().next()?.parse().ok()
         })
+    }
+
+    /// What it says at the end of its start, if it has come so far. Before that a signal just ends it.
+    pub fn ready_line(&self) -> Option<String> {
+        let log = self.log();
+        let mut lines = log.get(self.log_before..)?.lines();
+        lines
+            .find(|line| line.contains("creditd is ready"))
+            .map(str::to_owned)
     }
 
     /// The status and body of a page of the listener for operators.

@@ -5,7 +5,7 @@
 use super::matrix::{FaultRow, MATRIX};
 use super::rows::INVARIANTS;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// All of it, as `docs/evidence.json` holds it. A part that was never run is null.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -115,18 +115,28 @@ pub struct Bug {
 pub struct Kills {
     #[serde(rename = "loop")]
     pub name: String,
+    pub commit: String,
     pub points: u64,
+    /// Whole stories that were played.
+    pub passes: u64,
     pub kills: u64,
+    /// Of the kills, those in a start after one.
+    pub in_recovery: u64,
+    /// How often it was killed at each point.
+    pub by_name: BTreeMap<String, u64>,
     /// Effects that were there twice afterwards.
     pub double: u64,
     /// Effects that somebody was told of and that were gone.
     pub lost: u64,
+    /// Stories that did not come to their end, or to one of other books.
+    pub failed: u64,
 }
 
 /// Tests against real nodes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nodes {
+    pub commit: String,
     pub bitcoind: String,
     pub anvil: String,
     pub tests: u64,
@@ -161,6 +171,18 @@ impl Evidence {
         let missing = parts.into_iter().filter(|(_, is_there)| !is_there);
         missing.map(|(name, _)| name).collect()
     }
+
+    /// The commits that the parts were run on: one, or what the page says is of no tree that ever was.
+    pub fn commits(&self) -> BTreeSet<&str> {
+        let parts = [
+            self.sim.as_ref().map(|sim| &sim.commit),
+            self.bugs.as_ref().map(|bugs| &bugs.commit),
+            self.nodes.as_ref().map(|nodes| &nodes.commit),
+        ];
+        let kills = self.kills.iter().flatten().map(|kills| &kills.commit);
+        let commits = parts.into_iter().flatten().chain(kills);
+        commits.map(String::as_str).collect()
+    }
 }
 
 /// What is wrong with what was run. `patches` are the files of planted bugs that there are.
@@ -170,10 +192,16 @@ pub fn faults(evidence: &Evidence, patches: &[String]) -> Vec<String> {
     faults.extend(evidence.bugs.iter().flat_map(|bugs| bug_faults(bugs, patches)));
     for kills in evidence.kills.iter().flatten() {
         let Kills {
-            name, double, lost, ..
+            name,
+            double,
+            lost,
+            failed,
+            ..
         } = kills;
-        if *double + *lost > 0 {
-            faults.push(format!("loop of {name}: {double} double, {lost} lost"));
+        if *double + *lost + *failed > 0 {
+            faults.push(format!(
+                "loop of {name}: {double} double, {lost} lost, {failed} stories failed"
+            ));
         }
         if kills.kills == 0 {
             faults.push(format!("loop of {name}: nobody was killed"));

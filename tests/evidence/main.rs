@@ -89,6 +89,7 @@ fn the_evidence_is_of_this_tree_where_that_is_asked() {
         Vec::<&str>::new(),
         "parts that were never run"
     );
+    assert_eq!(evidence.commits().len(), 1, "the parts are of several commits");
     let measured = evidence.measured.expect("where it was measured");
     assert_eq!(
         (measured.src, measured.schema),
@@ -150,6 +151,15 @@ mod tests {
     fn a_whole_run_has_no_fault() {
         assert_eq!(faults(&whole(), &patches()), Vec::<String>::new());
         assert_eq!(whole().missing(), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn parts_of_other_commits_are_told_apart() {
+        let mut evidence = whole();
+        assert_eq!(evidence.commits().len(), 1);
+        "89abcde".clone_into(&mut evidence.kills.as_mut().unwrap()[0].commit);
+        assert_eq!(evidence.commits().len(), 2);
+        assert!(render::page(&evidence, "").contains("At commit `89abcde`."));
     }
 
     /// What the simulator does not know is not claimed.

@@ -3,6 +3,7 @@
 use super::data::{Evidence, Measured, Sim};
 use super::matrix::MATRIX;
 use super::rows::INVARIANTS;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 const NOT_RUN: &str = "**Not run yet.**\n";
@@ -231,12 +232,47 @@ fn kills(page: &mut String, evidence: &Evidence) {
         let _ = writeln!(page, "{NOT_RUN}");
         return;
     };
+    let _ = writeln!(
+        page,
+        "A real daemon beside a real node ends at each of its points in its turn, as by `kill -9`, is \
+         started again, and must end as one that was left alone ([`n_loop.rs`](../tests/nodes/n_loop.rs)).\n"
+    );
     let rows = kills.iter().map(|kills| {
-        let numbers = [kills.points, kills.kills, kills.double, kills.lost].map(number);
-        [vec![kills.name.clone()], numbers.to_vec()].concat()
+        let numbers = [
+            kills.points,
+            kills.passes,
+            kills.kills,
+            kills.in_recovery,
+            kills.double,
+            kills.lost,
+            kills.failed,
+        ];
+        [vec![kills.name.clone()], numbers.map(number).to_vec()].concat()
     });
-    let columns = ["loop", "points", "kills", "effects there twice", "effects lost"];
+    let columns = [
+        "loop",
+        "points",
+        "stories",
+        "kills",
+        "of them in recovery",
+        "effects there twice",
+        "effects lost",
+        "other ends",
+    ];
     table(page, &columns, rows);
+    let rows = kills.iter().map(|kills| {
+        let names = kills.by_name.iter();
+        let names = names.map(|(name, kills)| format!("{name} {}", number(*kills)));
+        vec![kills.name.clone(), names.collect::<Vec<_>>().join(", ")]
+    });
+    table(page, &["loop", "killed at"], rows);
+    at_commits(page, kills.iter().map(|kills| &kills.commit));
+}
+
+fn at_commits<'a>(page: &mut String, commits: impl Iterator<Item = &'a String>) {
+    let commits: BTreeSet<String> = commits.map(|commit| format!("`{commit}`")).collect();
+    let commits: Vec<String> = commits.into_iter().collect();
+    let _ = writeln!(page, "At commit {}.\n", commits.join(", "));
 }
 
 fn beside(page: &mut String, evidence: &Evidence) {
@@ -245,8 +281,9 @@ fn beside(page: &mut String, evidence: &Evidence) {
         Some(nodes) => {
             let _ = writeln!(
                 page,
-                "{} tests against real nodes passed: {}; {}.\n",
+                "{} tests against real nodes passed, at commit `{}`: {}; {}.\n",
                 number(nodes.tests),
+                nodes.commit,
                 nodes.bitcoind,
                 nodes.anvil
             );

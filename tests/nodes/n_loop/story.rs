@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use creditd::store::{Database, OpenMode};
 use serde_json::Value;
 
 use super::Stage;
@@ -148,11 +149,7 @@ impl<'a> Story<'a> {
     /// Follows the node's best chain.
     fn settle(&mut self) {
         let tip = self.stage.tip();
-        self.until("it follows", |daemon| {
-            let status = ask(daemon, &["chain", "status"])?;
-            let chain = &status["chains"][0];
-            (chain["hash"] == tip.as_str() && chain["state"] == "following").then_some(())
-        });
+        self.until("it follows", |daemon| follows(daemon, &tip));
     }
 
     /// Cancels the invoice under one key, until there is an answer.
@@ -160,8 +157,7 @@ impl<'a> Story<'a> {
         let path = format!("/v1/invoices/{}/cancel", self.invoices[1]);
         let key = self.key.clone();
         let answer = self.until("it is cancelled", |daemon| {
-            let log = daemon.log();
-            let ready = log.lines().rfind(|line| line.contains("creditd is ready"))?;
+            let ready = daemon.ready_line()?;
             let (_, port) = ready.split_once("api=127.0.0.1:")?;
             let client = Client {
                 port: port.split_whitespace().next()?.parse().ok()?,
@@ -191,6 +187,7 @@ impl<'a> Story<'a> {
     fn stop(&mut self) {
         loop {
             self.settle();
+            self.until("it is ready", Daemon::ready_line);
             let pid = self.daemon.pid().to_string();
             let told = Command::new("sh")
                 .args(["-c", "kill -TERM \"$1\"", "sh", &pid])
@@ -236,6 +233,14 @@ impl<'a> Story<'a> {
             keys.iter().map(|key| invoice[*key].clone()).collect()
         })
     }
+}
+
+/// Asked of the file, not by a command: here a story waits most of its time.
+fn follows(daemon: &Daemon, tip: &str) -> Option<()> {
+    let database = Database::open(&daemon.database(), OpenMode::ReadOnly).ok()?;
+    let chain = database.read(|tx| tx.chains()).ok()?.pop()?;
+    let hash = chain.id.print(chain.cursor?.header.hash);
+    (hash == tip && chain.state.word() == "following").then_some(())
 }
 
 fn events(daemon: &Daemon) -> Vec<Event> {
