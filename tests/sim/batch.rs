@@ -85,8 +85,9 @@ impl Batch {
     fn tell(&self, sum: &Sum, took_ms: u64) -> Exit {
         let a_minute = sum.seeds * 60_000 / took_ms;
         println!(
-            "{} seeds of {} acts, {} lives: {} failed, {} differ; {} s, {a_minute} seeds a minute",
+            "{} of {} seeds, {} acts each, {} lives: {} failed, {} differ; {} s, {a_minute} seeds a minute",
             sum.seeds,
+            self.seeds,
             self.acts,
             sum.lives,
             sum.failures.values().sum::<u64>(),
@@ -101,8 +102,14 @@ impl Batch {
         }
         let zeros = sum.marks.zeros();
         let is_large = sum.seeds >= SEEDS_FOR_MARKS && self.kind.is_none();
-        if is_large && !zeros.is_empty() {
-            println!("never took effect: {}", zeros.join(", "));
+        match (is_large, zeros.is_empty()) {
+            (true, true) => {}
+            (true, false) => println!("never took effect: {}", zeros.join(", ")),
+            (false, _) => println!(
+                "NOT JUDGED: what has to take effect; that needs {SEEDS_FOR_MARKS} seeds of all kinds \
+                 ({} of its marks did not)",
+                zeros.len()
+            ),
         }
         for (number, (script, outcome)) in sum.failed.iter().enumerate() {
             report(script, outcome);

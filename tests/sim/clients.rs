@@ -2,12 +2,12 @@
 
 use crate::dice::Dice;
 use crate::history::wrong;
-pub use crate::history::{Answer, Asked, Pending, Request};
+pub use crate::history::{Answer, Asked, Pending, Promise, Request};
 use crate::life::Life;
 use crate::marks;
 use crate::receivers::Receivers;
 use crate::script::ClientAct;
-use crate::setting::{ADDED, CLIENTS, LISTENERS, api_key, url};
+use crate::setting::{ADDED, CALLBACKS, CLIENTS, LISTENERS, api_key, url};
 use crate::world::Touched;
 use creditd::rules::ids;
 use serde_json::{Value, json};
@@ -27,6 +27,8 @@ const AGAIN_MAX: usize = 40;
 pub struct Clients {
     asked: Vec<Asked>,
     era: u32,
+    /// What was promised before is in no older database.
+    promised_from: usize,
 }
 
 impl Clients {
@@ -35,9 +37,21 @@ impl Clients {
         &self.asked
     }
 
-    /// Answers may be forgotten from now on: an older database is back, or their time is over.
+    /// Answers may be forgotten from now on: their time is over.
     pub fn may_forget(&mut self) {
         self.era += 1;
+    }
+
+    /// An older database is back.
+    pub fn restored(&mut self) {
+        self.may_forget();
+        self.promised_from = self.asked.len();
+    }
+
+    /// What must be there for good.
+    pub fn promises(&self) -> Vec<Promise> {
+        let asked = self.asked.get(self.promised_from..).unwrap_or_default();
+        asked.iter().filter_map(Asked::promise).collect()
     }
 
     /// Whoever waits for an answer of this life waits in vain.
@@ -178,7 +192,7 @@ impl Clients {
         let first = self.keyed(of)?;
         let (client, mut request, key) = (first.client, first.request.clone(), first.key.clone());
         request.body = match request.path.as_str() {
-            "/v1/invoices" => invoice(life, 200, u8::try_from(dice.roll(250)).unwrap_or(0)).body,
+            "/v1/invoices" => invoice(life, 200, u8::try_from(dice.roll(32)).unwrap_or(0)).body,
             "/v1/addresses" => json!({"chain": chain(life, 0), "reference": "somebody else"}).to_string(),
             "/v1/endpoints" => json!({"url": url(ADDED.start), "types": ["invoice.*"]}).to_string(),
             _ => json!({"reason": "another"}).to_string(),
@@ -236,11 +250,6 @@ impl Clients {
             }
         };
         self.ask(life, client, get(path), None)
-    }
-
-    /// Invoices that were answered for.
-    pub fn invoices_made(&self) -> Vec<String> {
-        self.invoices().into_iter().map(|(_, id)| id).collect()
     }
 
     /// Invoices that clients know of, with whose they are.
@@ -307,6 +316,12 @@ impl Clients {
             return;
         };
         let told = answer.json();
+        let callback = &told["callback"];
+        if let (Some(secret), Some(url)) = (callback["secret"].as_str(), callback["url"].as_str())
+            && let Some(which) = crate::setting::receiver_of(url)
+        {
+            receivers.learn_text(which, secret, None);
+        }
         let (Some(secret), Some(url)) = (told["secret"].as_str(), told["endpoint"]["url"].as_str()) else {
             return;
         };
@@ -414,6 +429,9 @@ fn invoice(life: &Life, key: u8, body: u8) -> Request {
     });
     if body % 8 == 3 {
         wanted["confirmations"] = json!(1 + u32::from(body) % 5);
+    }
+    if body / 32 % 2 == 1 {
+        wanted["callback_url"] = json!(url(CALLBACKS + key));
     }
     post("/v1/invoices".to_owned(), wanted)
 }

@@ -7,7 +7,7 @@ use creditd::points;
 use creditd::store::{Database, Existing, OpenMode};
 use creditd_vfs::{self as vfs, Hit, Op};
 use rusqlite::ffi;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -32,6 +32,8 @@ pub struct Lost {
 thread_local! {
     /// The high-water file of the watched folder, and what of it a power loss leaves.
     static HIGH_WATER: RefCell<Option<(PathBuf, Option<Vec<u8>>)>> = const { RefCell::new(None) };
+    /// A fault of the disk met the daemon since it started.
+    static HAS_FAILED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// An empty database with all its tables, and its high-water file.
@@ -207,7 +209,7 @@ pub fn at_point(name: &str) -> Option<io::Error> {
     }
     let grows = ["highwater.create", "highwater.append", "backup.create"];
     if vfs::is_full() && grows.contains(&name) {
-        hit("full_write");
+        took_effect(Hit::Full);
         return Some(io::ErrorKind::StorageFull.into());
     }
     None
@@ -230,6 +232,9 @@ pub fn act(what: DiskAct) {
 
 /// A fault took effect.
 pub fn took_effect(what: Hit) {
+    if matches!(what, Hit::Error(_) | Hit::Short | Hit::Full) {
+        HAS_FAILED.set(true);
+    }
     match what {
         Hit::Error(ffi::SQLITE_IOERR_READ) => hit("eio_read"),
         Hit::Error(ffi::SQLITE_IOERR_FSYNC) => hit("eio_sync"),
@@ -238,6 +243,11 @@ pub fn took_effect(what: Hit) {
         Hit::Busy => hit("busy_retried"),
         Hit::Kill | Hit::TornThenKill { .. } => {}
     }
+}
+
+/// Did the disk fail since this was asked last? A database that is busy is no fault of it.
+pub fn has_failed() -> bool {
+    HAS_FAILED.take()
 }
 
 /// The disk is a good one from now on.

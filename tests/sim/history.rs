@@ -61,6 +61,17 @@ impl Pending {
     }
 }
 
+/// What a client has an answer for, by its id or its reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Promise {
+    Invoice(String),
+    Cancelled(String),
+    Address(String),
+    Endpoint(String),
+    /// A webhook, by its source and id.
+    Webhook(&'static str, String),
+}
+
 /// What a client did, and what came of it.
 #[derive(Debug)]
 pub struct Asked {
@@ -91,6 +102,24 @@ impl Asked {
             _ => return None,
         };
         what.as_str().map(str::to_owned)
+    }
+
+    /// What its answer promised for good.
+    pub fn promise(&self) -> Option<Promise> {
+        let told = self.answer.as_ref().filter(|answer| answer.is_done())?.json();
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        if self.request.method != "POST" {
+            return None;
+        }
+        match self.request.path.as_str() {
+            "/v1/invoices" => text(&told["id"]).map(Promise::Invoice),
+            "/v1/addresses" => text(&told["reference"]).map(Promise::Address),
+            "/v1/endpoints" => text(&told["endpoint"]["id"]).map(Promise::Endpoint),
+            path => {
+                let id = path.strip_prefix("/v1/invoices/")?.strip_suffix("/cancel")?;
+                Some(Promise::Cancelled(id.to_owned()))
+            }
+        }
     }
 
     /// Requests of one scope are one request.

@@ -1,6 +1,6 @@
 //! Senders of webhooks: good ones, forgers, and those that say it again.
 
-use crate::clients::{Answer, Pending, Request};
+use crate::clients::{Answer, Pending, Promise, Request};
 use crate::life::Life;
 use crate::marks;
 use crate::script::WebhookAct;
@@ -37,16 +37,25 @@ struct Sent {
 
 /// All senders, with what they remember.
 #[derive(Debug, Default)]
-pub struct Senders(Vec<Sent>);
+pub struct Senders {
+    sent: Vec<Sent>,
+    /// What came in before may be in no older database.
+    promised_from: usize,
+}
 
 impl Senders {
+    /// An older database is back.
+    pub fn restored(&mut self) {
+        self.promised_from = self.sent.len();
+    }
+
     /// Whoever waits for an answer of this life waits in vain.
     pub fn life_ended(&mut self) {
-        self.0.iter_mut().for_each(|sent| sent.pending = None);
+        self.sent.iter_mut().for_each(|sent| sent.pending = None);
     }
 
     pub fn act(&mut self, act: WebhookAct, life: &Life) -> Option<Touched> {
-        let count = self.0.len();
+        let count = self.sent.len();
         match act {
             WebhookAct::Good { n } => {
                 let source = SOURCES[usize::from(n) % SOURCES.len()];
@@ -83,7 +92,7 @@ impl Senders {
     /// That one of those that mean such.
     fn of(&self, of: u32, meant: &[Meaning]) -> Option<&Sent> {
         let fits = |sent: &&Sent| meant.contains(&sent.meaning);
-        let all: Vec<&Sent> = self.0.iter().filter(fits).collect();
+        let all: Vec<&Sent> = self.sent.iter().filter(fits).collect();
         all.get(of as usize % all.len().max(1)).copied()
     }
 
@@ -109,7 +118,7 @@ impl Senders {
             body: body.clone(),
         };
         let pending = Some(life.ask(request));
-        self.0.push(Sent {
+        self.sent.push(Sent {
             source,
             event: event.clone(),
             body,
@@ -124,7 +133,8 @@ impl Senders {
     pub fn all_again(&mut self, life: &Life) {
         // What never came in would be news.
         let is_in = |sent: &&Sent| sent.answer.as_ref().is_some_and(|answer| answer.status == 200);
-        let known = self.0.iter().filter(is_in);
+        let since = self.sent.get(self.promised_from..).unwrap_or_default();
+        let known = since.iter().filter(is_in);
         let again: Vec<_> = known
             .map(|sent| (sent.source, sent.event.clone(), sent.body.clone(), sent.meaning))
             .collect();
@@ -135,7 +145,7 @@ impl Senders {
 
     /// Takes in the answers that are there.
     pub fn collect(&mut self) {
-        for sent in &mut self.0 {
+        for sent in &mut self.sent {
             let Some(answer) = sent.pending.as_ref().and_then(Pending::take) else {
                 continue;
             };
@@ -155,7 +165,7 @@ impl Senders {
     /// I17: what the answers say against it.
     pub fn wrong(&self) -> Vec<String> {
         let mut wrong = vec![];
-        for sent in &self.0 {
+        for sent in &self.sent {
             let Some(answer) = &sent.answer else { continue };
             let is_refused = answer.status == 401;
             let must_be = matches!(sent.meaning, Meaning::Forged | Meaning::Stale);
@@ -177,17 +187,18 @@ impl Senders {
     /// Events that nothing may be stored of, by source and id.
     pub fn not_believed(&self) -> BTreeSet<(&'static str, String)> {
         let bad = self
-            .0
+            .sent
             .iter()
             .filter(|sent| matches!(sent.meaning, Meaning::Forged | Meaning::Stale));
         bad.map(|sent| (sent.source, sent.event.clone())).collect()
     }
 
     /// Events that were answered with 200: they are stored, whatever happens.
-    pub fn believed(&self) -> BTreeSet<String> {
+    pub fn promises(&self) -> Vec<Promise> {
+        let since = self.sent.get(self.promised_from..).unwrap_or_default();
         let is_done = |sent: &&Sent| sent.answer.as_ref().is_some_and(Answer::is_done);
-        let good = self.0.iter().filter(is_done);
-        good.map(|sent| format!("{} {}", sent.source, sent.event))
+        let good = since.iter().filter(is_done);
+        good.map(|sent| Promise::Webhook(sent.source, sent.event.clone()))
             .collect()
     }
 }

@@ -262,6 +262,7 @@ impl Life {
 
     /// It gets no time any more until it is thawed.
     pub fn freeze(self) -> Frozen {
+        self.alive.disarm();
         Frozen(self)
     }
 }

@@ -36,6 +36,7 @@ mod naive;
 mod operators;
 mod parts;
 mod receivers;
+mod rest;
 mod run;
 mod script;
 mod seed;

@@ -14,6 +14,7 @@ use creditd::store::{
     AddressKind, Backfill, ChainKey, Database, Declaration, Declared, NewAddress, OpenMode, ReadTx, Resend,
     StoreError, WriteTx,
 };
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -79,6 +80,8 @@ pub struct Operators {
     database: PathBuf,
     handle: Option<Database>,
     commands: u32,
+    /// Deposits that were held or released by hand, in whatever database.
+    pub decided: BTreeSet<String>,
 }
 
 impl Operators {
@@ -88,6 +91,7 @@ impl Operators {
             database: folder.database(),
             handle: None,
             commands: 0,
+            decided: BTreeSet::new(),
         }
     }
 
@@ -118,7 +122,13 @@ impl Operators {
                 Did::wants(Wants::Reopen, format!("policy {policy}"))
             }
             OpAct::ListToken => self.list_token(true),
-            OpAct::UnlistToken => self.list_token(false),
+            OpAct::UnlistToken => {
+                let did = self.list_token(false);
+                if did.touched.is_some() {
+                    world.unlist();
+                }
+                did
+            }
             OpAct::Backup(slot) => match folder.back_up(slot) {
                 Ok(()) => Did::done(format!("backup {slot}")),
                 Err(_) => Did::nothing(),
@@ -216,7 +226,7 @@ impl Operators {
 
     /// Holds or releases one of the deposits.
     fn deposit(&mut self, of: u32, is_release: bool, at_ms: i64) -> Did {
-        self.told(at_ms, |tx| {
+        let did = self.told(at_ms, |tx| {
             let filter = Filter {
                 is_held: is_release,
                 ..Filter::default()
@@ -234,8 +244,11 @@ impl Operators {
                 true => tx.release(&id, "simulated")?,
                 false => tx.hold(&id, "simulated")?,
             };
-            Ok(is_new.then(|| format!("{} {id}", if is_release { "release" } else { "hold" })))
-        })
+            Ok(is_new.then_some(id))
+        });
+        let Some(id) = &did.touched else { return did };
+        self.decided.insert(id.clone());
+        Did::done(format!("{} {id}", if is_release { "release" } else { "hold" }))
     }
 
     fn rescan(&mut self, (from, backfill): (u8, u8), world: &World, at_ms: i64) -> Did {

@@ -122,7 +122,7 @@ impl Receivers {
         let Inner { log, secrets, .. } = &mut *inner;
         let late = log
             .iter_mut()
-            .filter(|heard| heard.which == which && heard.is_unverified);
+            .filter(|heard| heard.which == which && (heard.is_unverified || !heard.is_signed));
         for heard in late {
             heard.verify(&secrets[&which]);
         }

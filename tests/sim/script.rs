@@ -61,7 +61,7 @@ impl Line {
 pub enum To {
     /// A script that is watched (or own) from the start: 0..=5, as in the tables of `world`.
     Early(u8),
-    /// One that may be added later: 0..=2.
+    /// One that may be added later: 0..=2; from 3 on, one that is handed out by the daemon.
     Late(u8),
     /// A stranger: 0..=1.
     Foreign(u8),
@@ -118,6 +118,7 @@ pub enum Act {
     },
     Reorg {
         chain: u8,
+        /// Above `world::DEEP`: so many more than the window.
         depth: u8,
         /// Blocks more than were lost: -2..=3.
         longer: i8,

@@ -2,11 +2,10 @@
 
 use crate::again::{self, Feeders};
 use crate::checks::{Checks, Fault};
-use crate::clients::Clients;
+use crate::clients::{Clients, Promise};
 use crate::death::Alive;
 use crate::dice::Dice;
 use crate::disk::Folder;
-use crate::feeding::{Way, disagreements};
 use crate::inbox::Senders;
 use crate::life::{Ended, Life, StartFailed};
 use crate::marks;
@@ -22,13 +21,6 @@ const EPOCH_MS: i64 = 1_700_000_000_000;
 
 /// A daemon that does not start in so many tries is stuck.
 const STARTS_MAX: u32 = 6;
-
-/// One seed in so many is fed to new daemons in another way, and one in so many in all ways.
-const FED_EVERY: u64 = 8;
-const FED_ALL_EVERY: u64 = 400;
-
-/// To one daemon in so many everything is fed again at the end.
-const AGAIN_EVERY: u64 = 4;
 
 /// A seed that is under way.
 pub struct Seed<'a> {
@@ -48,7 +40,7 @@ pub struct Seed<'a> {
     /// All tables at the end.
     pub last: Vec<String>,
     /// An older database was put back once.
-    is_restored: bool,
+    pub is_restored: bool,
     /// Its predecessor's log was left beside it.
     is_log_left: bool,
 }
@@ -112,24 +104,7 @@ impl<'a> Seed<'a> {
                 self.receivers.set(*which, *manner);
                 Ok("answers otherwise".to_owned())
             }
-            Act::Clock { by_ms } => {
-                let Some(life) = &self.life else {
-                    return Ok(String::new());
-                };
-                life.clock.set_by(*by_ms);
-                if *by_ms > 0 {
-                    // Answers are kept for some days only.
-                    self.clients.may_forget();
-                }
-                // What is on its way bears a time that is not now any more.
-                self.senders.life_ended();
-                marks::hit(match *by_ms {
-                    back if back < 0 => "clock_back",
-                    years if years > 180 * 24 * 3_600_000 => "clock_forward_years",
-                    _ => "clock_forward",
-                });
-                Ok("the clock is set".to_owned())
-            }
+            Act::Clock { by_ms } => Ok(self.set_clock(*by_ms)),
             Act::Crash(at) => {
                 if let Some(life) = &self.life {
                     life.alive.arm(*at);
@@ -142,7 +117,6 @@ impl<'a> Seed<'a> {
             }
             Act::Disk(what) => {
                 crate::disk::act(*what);
-                self.checks.may_fail();
                 Ok("the disk changes".to_owned())
             }
             Act::Operator(what) => self.operator(*what),
@@ -181,6 +155,26 @@ impl<'a> Seed<'a> {
         }
     }
 
+    fn set_clock(&mut self, by_ms: i64) -> String {
+        let Some(life) = &self.life else {
+            return String::new();
+        };
+        life.clock.set_by(by_ms);
+        if by_ms > 0 {
+            // Answers are kept for some days only.
+            self.clients.may_forget();
+            self.checks.may_forget();
+        }
+        // What is on its way bears a time that is not now any more.
+        self.senders.life_ended();
+        marks::hit(match by_ms {
+            back if back < 0 => "clock_back",
+            years if years > 180 * 24 * 3_600_000 => "clock_forward_years",
+            _ => "clock_forward",
+        });
+        "the clock is set".to_owned()
+    }
+
     fn operator(&mut self, what: OpAct) -> Result<String, Verdict> {
         let Some(life) = &self.life else {
             return Ok(String::new());
@@ -190,10 +184,8 @@ impl<'a> Seed<'a> {
         if let Some((name, what)) = did.wrong {
             return Err(Verdict::Wrong(Fault::new(name, what)));
         }
-        match what {
-            OpAct::Restored => self.checks.declared(),
-            OpAct::Hold { .. } | OpAct::Release { .. } => self.checks.decided(),
-            _ => {}
+        if what == OpAct::Restored {
+            self.checks.declared();
         }
         if self.operators.setting.policy != policy {
             self.checks.policy_edited(policy);
@@ -211,7 +203,8 @@ impl<'a> Seed<'a> {
                 if self.folder.restore(slot, wal) {
                     (self.is_restored, self.is_log_left) = (true, wal);
                     self.receivers.restored();
-                    self.clients.may_forget();
+                    self.clients.restored();
+                    self.senders.restored();
                     self.checks.restored();
                 }
                 self.start()?;
@@ -255,7 +248,11 @@ impl<'a> Seed<'a> {
             self.start()?;
             return Ok("; started");
         };
+        let calls = self.world.calls();
         let ended = life.run_for(span);
+        self.checks
+            .pace(self.world.calls() - calls, span)
+            .map_err(Verdict::Wrong)?;
         self.at_ms = life.now_ms();
         self.clients.collect(self.at_ms, &self.receivers);
         self.senders.collect();
@@ -348,6 +345,8 @@ impl<'a> Seed<'a> {
                 // Whoever looks after the machine has seen to the disk by now.
                 crate::disk::heal();
             }
+            // Of another life.
+            crate::disk::has_failed();
             let started = Life::start(
                 &self.folder,
                 &mut self.world,
@@ -361,7 +360,9 @@ impl<'a> Seed<'a> {
                     self.life = Some(life);
                     self.lives += 1;
                     let at = (&self.folder, &self.world);
-                    let checked = self.checks.restarted(at, self.operators.setting.policy);
+                    let checked = self.checks.promised(&self.folder, &self.promises());
+                    let checked =
+                        checked.and_then(|()| self.checks.restarted(at, self.operators.setting.policy));
                     return checked.map_err(Verdict::Wrong);
                 }
                 Err(StartFailed::Store(error)) => error.to_string(),
@@ -379,113 +380,10 @@ impl<'a> Seed<'a> {
         Err(Verdict::Stuck(Fault::new("I30", what)))
     }
 
-    /// All faults end, and time passes until nothing is left to be done.
-    fn heal(&mut self) -> Result<(), Verdict> {
-        crate::disk::heal();
-        self.receivers.all_good();
-        self.world.heal();
-        self.run_for(Duration::from_secs(20))?;
-        for round in 0..40 {
-            let waiting = self.checks.waiting(&self.folder, &self.world);
-            let waiting = match waiting {
-                None if round > 3 => return Ok(()),
-                Some(waiting) => waiting,
-                None => Fault::new("I28", "nothing"),
-            };
-            if round == 39 {
-                return Err(Verdict::Stuck(waiting));
-            }
-            if waiting.name == "I29" && round > 3 {
-                // Each waits for the largest pause between two attempts, at most: that is a day.
-                self.life
-                    .iter()
-                    .for_each(|life| life.clock.set_by(26 * 3_600_000));
-            }
-            if waiting.what.contains("wrong_network") && round == 8 {
-                // An operator who has put the right node back starts the daemon again.
-                self.stop();
-                self.start()?;
-            }
-            if waiting.what.contains("reorg_too_deep") {
-                self.checks.accept_reorg(&self.folder, &self.world, self.at_ms);
-            }
-            // Finality comes by blocks, eviction and patience with forks by time, parked callbacks by hand.
-            self.world.mine_empty(match round {
-                // So that coinbases come of age in some seeds.
-                0 if self.script.seed.is_multiple_of(4) => 101,
-                0..4 => 5,
-                _ => 1,
-            });
-            let secs = if round < 4 { 15 } else { 60 };
-            self.run_for(Duration::from_secs(secs))?;
-        }
-        Ok(())
-    }
-
-    /// Everything that must hold once nothing moves any more.
-    fn at_rest(&mut self) -> Result<(), Verdict> {
-        if let Some(what) = self.clients.wrong().into_iter().next() {
-            return Err(Verdict::Wrong(Fault::new("I15", what)));
-        }
-        if let Some(what) = self.senders.wrong().into_iter().next() {
-            return Err(Verdict::Wrong(Fault::new("I17", what)));
-        }
-        if !self.is_restored {
-            self.answered()?;
-        }
-        let at = (&self.folder, &self.world);
-        self.checks
-            .at_rest(at, &self.receivers, self.operators.setting.policy)
-            .map_err(Verdict::Wrong)?;
-        self.fed_again()?;
-        self.fed_otherwise()?;
-        self.last = self.checks.projection(&self.folder);
-        self.world.note_marks();
-        Ok(())
-    }
-
-    /// I12: what was answered for is there, whatever died and was lost since.
-    fn answered(&mut self) -> Result<(), Verdict> {
-        let mut promised = self.clients.invoices_made();
-        promised.extend(self.senders.believed());
-        let gone = |what| Fault::new("I12", format!("{what} was answered for and is gone"));
-        let missing = self.checks.missing(&self.folder, &promised);
-        missing.map_or(Ok(()), |what| Err(Verdict::Wrong(gone(what))))
-    }
-
-    /// I16: whatever is fed again to a daemon at rest changes nothing.
-    fn fed_again(&mut self) -> Result<(), Verdict> {
-        let Some(life) = &mut self.life else { return Ok(()) };
-        // An older database has forgotten some of it: that would be news.
-        if self.is_restored || !self.script.seed.is_multiple_of(AGAIN_EVERY) {
-            return Ok(());
-        }
-        let mut feeders = Feeders {
-            operators: &mut self.operators,
-            clients: &mut self.clients,
-            senders: &mut self.senders,
-        };
-        match again::everything(life, &self.world, &mut feeders) {
-            Some(what) => Err(Verdict::Wrong(Fault::new("I16", what))),
-            None => Ok(()),
-        }
-    }
-
-    /// New databases, fed the same chain in other ways, agree with each other and with a scan.
-    fn fed_otherwise(&mut self) -> Result<(), Verdict> {
-        let seed = self.script.seed;
-        if self.is_restored || !seed.is_multiple_of(FED_EVERY) {
-            return Ok(());
-        }
-        let mut dice = Dice::new(seed);
-        let ways = match seed.is_multiple_of(FED_ALL_EVERY) {
-            true => Way::ALL.to_vec(),
-            false => vec![Way::AsItHappened, Way::draw(&mut dice)],
-        };
-        let wrong = disagreements(&self.world, &self.script.terms, &ways, dice.next());
-        match wrong.into_iter().next() {
-            Some(what) => Err(Verdict::Wrong(Fault::new("I7", what))),
-            None => Ok(()),
-        }
+    /// What anybody has an answer for.
+    pub fn promises(&self) -> Vec<Promise> {
+        let mut promises = self.clients.promises();
+        promises.extend(self.senders.promises());
+        promises
     }
 }

@@ -23,6 +23,9 @@ pub const LISTENERS: [Option<&str>; 4] = [Some("shop"), Some("bank"), Some("club
 /// Receivers of endpoints that merchants add later.
 pub const ADDED: std::ops::Range<u8> = 4..8;
 
+/// From here on, receivers of the endpoints of single invoices: one for each key that asks for one.
+pub const CALLBACKS: u8 = 8;
+
 /// Who asks the API, with a key of its own each.
 pub const CLIENTS: [Option<&str>; 4] = [Some("shop"), Some("club"), Some("bank"), None];
 

@@ -65,7 +65,7 @@ impl Checks {
     /// The ledger begins anew: an older file was put in place of the database.
     pub fn restored(&mut self) {
         self.ledger = None;
-        self.is_restored = true;
+        (self.is_restored, self.is_forgotten) = (true, true);
         self.may_begin = true;
         self.told.new_generation();
         self.tails = Default::default();

@@ -2,6 +2,7 @@
 
 mod delivery;
 mod ledger;
+mod outside;
 mod rest;
 mod step;
 
@@ -70,14 +71,13 @@ pub struct Checks {
     tails: Tails,
     told: Told,
     is_api: bool,
-    may_fail: bool,
     /// What a restore loses is not told apart yet from what must not be lost.
     is_restored: bool,
+    /// The daemon may have forgotten what it answered.
+    is_forgotten: bool,
     old_policies: Vec<u8>,
     evict_after_ms: i64,
     generation: i64,
-    /// Operators held or released something: a restore forgets that of old payments, and nobody is told.
-    is_decided: bool,
     /// A generation begins with a restore, or by an operator's word; never by itself.
     may_begin: bool,
 }
@@ -93,13 +93,12 @@ impl Checks {
             tails: Tails::default(),
             told: Told::default(),
             is_api: terms.api,
-            may_fail: false,
             is_restored: false,
+            is_forgotten: false,
             old_policies: Vec::new(),
             evict_after_ms: i64::from(terms.evict_s) * 1_000,
             generation: 0,
             may_begin: false,
-            is_decided: false,
         }
     }
 
@@ -175,31 +174,26 @@ impl Checks {
         }
     }
 
-    /// An operator held or released a payment.
-    pub fn decided(&mut self) {
-        self.is_decided = true;
-    }
-
     /// An operator says that an older file was put in place.
     pub fn declared(&mut self) {
         self.may_begin = true;
     }
 
-    /// A part of a daemon that is alive ended: only a disk that failed is a good reason, and one that is full
-    /// has not failed.
+    /// A part of a daemon that is alive ended: only a disk that failed it is a good reason, and one that is
+    /// full has not failed.
     pub fn ended(&mut self, name: &str, why: &str) -> Result<(), Fault> {
-        let is_of_disk = ["disk", "I/O", "database file", "epoch"]
+        let is_of_disk = ["disk", "I/O", "database file"]
             .iter()
             .any(|word| why.contains(word));
-        match is_of_disk && self.may_fail && !why.contains("is full") {
+        match is_of_disk && crate::disk::has_failed() && !why.contains("is full") {
             true => Ok(()),
             false => Err(Fault::new("I30", format!("the {name} ended by itself: {why}"))),
         }
     }
 
-    /// From now on the disk may fail.
-    pub fn may_fail(&mut self) {
-        self.may_fail = true;
+    /// The time of answers is over, or an older database is back.
+    pub fn may_forget(&mut self) {
+        self.is_forgotten = true;
     }
 
     /// Another policy applies once the follower of each chain has begun; until then, this one.

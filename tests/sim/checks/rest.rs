@@ -51,17 +51,6 @@ impl Checks {
         one(unsent).map(|what| Fault::new("I29", format!("not delivered: {what}")))
     }
 
-    /// The first of these inbox events and invoices that is not there.
-    pub fn missing(&mut self, folder: &Folder, promised: &[String]) -> Option<String> {
-        let sql = "SELECT source || ' ' || event_id FROM inbox UNION ALL SELECT inv_id FROM invoices";
-        let rows = self
-            .eyes(folder)
-            .tables
-            .rows(sql, |row| row.get::<_, String>(0).unwrap());
-        let there: BTreeSet<String> = rows.into_iter().collect();
-        promised.iter().find(|what| !there.contains(*what)).cloned()
-    }
-
     /// The operator's word, where a node left more than the daemon may by itself.
     pub fn accept_reorg(&mut self, folder: &Folder, world: &World, at_ms: i64) {
         for chain in world.chains() {
@@ -96,41 +85,58 @@ impl Checks {
         &mut self,
         (folder, world): (&Folder, &World),
         heard: &Receivers,
-        policy: u8,
+        (policy, decided): (u8, &BTreeSet<String>),
     ) -> Result<(), Fault> {
         self.hear(heard)?;
         self.books(folder)?;
         self.scan((folder, world), policy, Moment::Rest)?;
         self.delivered(folder, heard)?;
-        if !(self.is_restored && self.is_decided) {
-            self.believed(folder, heard)?;
-        }
+        self.believed(folder, heard, decided)?;
         note_effects(&self.eyes(folder).tables);
         Ok(())
     }
 
     /// I13: receivers that keep the highest version end at the books' balances.
-    fn believed(&mut self, folder: &Folder, heard: &Receivers) -> Result<(), Fault> {
+    fn believed(
+        &mut self,
+        folder: &Folder,
+        heard: &Receivers,
+        decided: &BTreeSet<String>,
+    ) -> Result<(), Fault> {
         for (which, merchant) in LISTENERS.iter().enumerate() {
             let Some(merchant) = merchant else { continue };
             let sql = format!(
                 "SELECT c.id, \
                  iif((SELECT count(*) FROM journal WHERE credit = c.id) % 2 = 1, c.amount, '0'), \
                  EXISTS (SELECT 1 FROM deliveries d JOIN endpoints p ON p.id = d.endpoint \
-                         WHERE d.subject = c.id AND d.state <> 'delivered' AND p.url = '{}') \
+                         WHERE d.subject = c.id AND d.state <> 'delivered' AND p.url = '{}'), \
+                 (SELECT dep_id FROM deposits WHERE output = c.output) \
                  FROM credits c JOIN merchants m ON m.id = c.merchant WHERE m.slug = '{merchant}'",
                 url(which as u8)
             );
             let books = self.eyes(folder).tables.rows(&sql, |row| {
                 let (id, net): (String, String) = (row.get(0).unwrap(), row.get(1).unwrap());
-                (id, net, row.get::<_, bool>(2).unwrap())
+                let deposit: Option<String> = row.get(3).unwrap();
+                (id, net, row.get::<_, bool>(2).unwrap(), deposit)
             });
             let believed = heard.by_version(which as u8);
-            for (id, net, is_open) in books {
+            let steps = heard.by_steps(which as u8);
+            for (id, net, is_open, deposit) in books {
+                // What was decided by hand since a backup is undone by it, however deep the block is.
+                let is_undone = deposit.is_some_and(|deposit| decided.contains(&deposit));
+                if self.is_restored && is_undone {
+                    continue;
+                }
                 let told = believed.get(&id);
                 // Nobody can know what was parked, or waits for an endpoint that is paused.
                 if !is_open && told != Some(&net) {
                     let what = format!("{merchant} believes {told:?} of {id}, the books say {net}");
+                    return Err(Fault::new("I13", what));
+                }
+                // Whoever adds up needs every step, and no other database in between.
+                let step = steps.get(&id).copied().unwrap_or_default();
+                if !is_open && !self.is_restored && step != i32::from(net != "0") {
+                    let what = format!("{merchant} adds up {id} to {step} times, the books say {net}");
                     return Err(Fault::new("I13", what));
                 }
             }

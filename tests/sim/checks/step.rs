@@ -28,7 +28,7 @@ pub struct Tails {
     audit: i64,
     cursors: BTreeMap<String, BlockHash>,
     /// How often an operator accepted a reorg.
-    accepted: i64,
+    accepted: BTreeMap<String, i64>,
     /// How much each chain's nodes had told.
     told: BTreeMap<String, ToldUntil>,
     /// Where among the lists each payment was that was seen.
@@ -118,7 +118,8 @@ impl Checks {
 
     /// A branch is left only for another that a node has named.
     fn cursors(&mut self, folder: &Folder, world: &World) -> Result<(), Fault> {
-        let sql = "SELECT c.alias, h.hash, (SELECT count(*) FROM reanchors) FROM chains c \
+        let sql = "SELECT c.alias, h.hash, (SELECT count(*) FROM reanchors WHERE chain = c.id) \
+                   FROM chains c \
                    JOIN headers h ON h.chain = c.id AND h.height = c.cursor_height";
         let now = self.eyes(folder).tables.rows(sql, |row| {
             let alias: String = row.get(0).unwrap();
@@ -130,7 +131,12 @@ impl Checks {
         });
         for (alias, cursor, accepted) in now {
             let before = self.tails.cursors.insert(alias.clone(), cursor);
-            let is_accepted = std::mem::replace(&mut self.tails.accepted, accepted) != accepted;
+            let is_accepted = self
+                .tails
+                .accepted
+                .insert(alias.clone(), accepted)
+                .unwrap_or_default()
+                != accepted;
             let Some(before) = before.filter(|_| !is_accepted) else {
                 continue;
             };

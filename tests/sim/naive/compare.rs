@@ -2,11 +2,11 @@
 
 use super::Naive;
 use super::plain::{At, Id, Needs, Out, Paid, Rule, Terms, Tx};
-use crate::scripted::{self, ListTold, Scripted, Tree, World, asset_key};
+use crate::scripted::{self, ListTold, Scripted, Tree, World, asset_key, token};
 use crate::tables::Tables;
 use crate::world::{Chain, rules};
 use creditd::rules::policy::Requirement;
-use creditd::rules::{BlockHash, Txid};
+use creditd::rules::{Asset, BlockHash, Txid};
 use rusqlite::Row;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -196,8 +196,14 @@ fn terms(tables: &Tables, chain: i64, (of, nodes): (&Chain, &World), policy: u8)
         };
         (below, needs)
     });
+    let raised = format!(
+        "SELECT a.script, v.confirmations FROM invoices v JOIN addresses a ON a.id = v.address \
+         WHERE v.chain = {chain} AND v.confirmations IS NOT NULL"
+    );
+    let raised = tables.rows(&raised, |row| (row.get(0).unwrap(), height(row, 1).unwrap()));
     Terms {
         rules,
+        raised: raised.into_iter().collect(),
         assets: tables
             .rows(&assets, |row| {
                 (asset(row.get(0).unwrap()), height(row, 1).unwrap())
@@ -273,7 +279,12 @@ pub fn differences(
             listed.map(|tx| plain(&shown(tx))).collect()
         }
     };
-    let terms = terms(tables, key, (chain, &nodes), policy);
+    let mut terms = terms(tables, key, (chain, &nodes), policy);
+    if chain.was_unlisted {
+        terms
+            .assets
+            .remove(&asset_key(&Asset::Token(token(rules::LATER))));
+    }
     let naive = Naive::scan(&blocks, &waiting, &terms);
     let finality = nodes.node().finality;
     let tags = finality.tags(&nodes.tree, &tip);
@@ -337,7 +348,11 @@ impl Sight {
         for row in &self.found {
             let at = name(row.at);
             let paid = self.naive.paid.get(&row.at);
-            let is_paid = paid.is_some_and(|paid| row.shows(paid));
+            let is_paid = match self.terms.assets.contains_key(&row.asset) {
+                true => paid.is_some_and(|paid| row.shows(paid)),
+                // Nobody looks for what is listed no more: it goes where its transaction goes.
+                false => self.naive.mined.contains_key(&row.at.0),
+            };
             if (row.is_in_block() || row.is_live()) && !is_paid {
                 wrong.push(format!("{at} is not on the best chain: {row:?}"));
             }
@@ -385,7 +400,11 @@ impl Sight {
         if (starts_held || is_rerun) && !row.is_held && !row.was_released {
             wrong.push(format!("{at} was to be held: {row:?}"));
         }
-        let needs = self.naive.needs(paid, &self.terms);
+        let raised = self.terms.raised.get(&paid.out.script).copied();
+        let needs = match (self.naive.needs(paid, &self.terms), raised) {
+            (Needs::Depth(depth), Some(raised)) => Needs::Depth(depth.max(raised)),
+            (needs, _) => needs,
+        };
         let due = Naive::due(paid, needs);
         // A credit that a hold took back keeps what it needed until the daemon starts again.
         let is_old = row.entries > 0 && (row.is_held || row.was_released);

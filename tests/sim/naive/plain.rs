@@ -56,6 +56,8 @@ pub struct Terms {
     pub assets: BTreeMap<u64, u64>,
     /// What sums below a bound need, and all others.
     pub tiers: Vec<(Option<u64>, Needs)>,
+    /// What invoices ask for at least, by their script.
+    pub raised: BTreeMap<Vec<u8>, u64>,
 }
 
 /// An output on the best chain that a rule matches.

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::death::NAMES;
 use crate::dice::Dice;
+use crate::world::DEEP;
 
 /// A class of acts: how often it comes beside the others, and how one is drawn.
 type Class = (u32, fn(&mut Drawer<'_>) -> Act);
@@ -219,7 +220,10 @@ impl Drawer<'_> {
         };
         Act::Reorg {
             chain: self.chain(),
-            depth: 1 + self.roll(8) as u8,
+            depth: match self.roll(40) {
+                0 => DEEP + 1 + self.roll(4) as u8,
+                _ => 1 + self.roll(8) as u8,
+            },
             longer,
             fate: self.number(),
         }
@@ -309,7 +313,7 @@ impl Drawer<'_> {
         Act::Client(match self.roll(20) {
             0..=4 => ClientAct::Create {
                 key,
-                body: self.roll(16) as u8,
+                body: self.roll(64) as u8,
             },
             5..=6 => ClientAct::Again { of },
             7 => ClientAct::OtherBody { of },
@@ -361,7 +365,8 @@ impl Drawer<'_> {
                 backfill: self.roll(3) as u8,
             },
             10..=11 => OpAct::EditPolicy(self.roll(4) as u8),
-            _ => OpAct::ListToken,
+            12 => OpAct::ListToken,
+            _ => OpAct::UnlistToken,
         }
     }
 

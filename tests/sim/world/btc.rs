@@ -78,7 +78,7 @@ impl Chain {
                 to: match fate.roll(3) {
                     0 => crate::script::To::Foreign(0),
                     1 => crate::script::To::Early(fate.roll(6) as u8),
-                    _ => crate::script::To::Late(fate.roll(3) as u8),
+                    _ => crate::script::To::Late(fate.roll(11) as u8),
                 },
                 amount: fate.roll(50) as u32,
             });
@@ -154,10 +154,18 @@ impl Chain {
         self.offer(&tx, dice)
     }
 
-    pub(super) fn evict(&mut self, of: u32) -> Option<Touched> {
+    /// One of what waits is forgotten by all, or one of those that were comes back.
+    pub(super) fn evict(&mut self, of: u32, dice: &mut Dice) -> Option<Touched> {
+        if of.is_multiple_of(3) && !self.evicted.is_empty() {
+            let tx = self.evicted.swap_remove(of as usize / 3 % self.evicted.len());
+            return self.offer(&tx, dice).map(|back| format!("back: {back}"));
+        }
         let tx = self.waiting(of)?;
         let mut world = self.nodes.world();
         world.nodes.iter_mut().for_each(|node| node.evict(&tx.txid));
-        Some(tx.txid.to_string())
+        drop(world);
+        let told = tx.txid.to_string();
+        self.evicted.push(tx);
+        Some(told)
     }
 }

@@ -26,6 +26,9 @@ use wire::Wire;
 /// What an act touched, for a line of the report.
 pub type Touched = String;
 
+/// A reorg of so many blocks and one is one more than the window: it is for an operator.
+pub const DEEP: u8 = 100;
+
 /// The branches that were left last.
 const LEFT_MAX: usize = 32;
 
@@ -44,6 +47,8 @@ pub struct Chain {
     left: Vec<BlockHash>,
     /// Every transaction that was ever made.
     txs: Vec<Arc<Tx>>,
+    /// Those that every node has forgotten.
+    evicted: Vec<Arc<Tx>>,
     /// EVM: as their senders wrote them.
     calls: BTreeMap<Txid, Call>,
     nonces: BTreeMap<u32, u64>,
@@ -53,6 +58,10 @@ pub struct Chain {
     pub wire: Option<Wire>,
     /// A branch that leaves the tip deeper is for an operator.
     window: u64,
+    /// The later token was on the list, and then was not: what moved meanwhile nobody looked for.
+    pub was_unlisted: bool,
+    /// More blocks were lost than the daemon gives up by itself.
+    pub was_deep: bool,
 }
 
 /// Whatever must be decided to mine a block.
@@ -140,6 +149,17 @@ impl World {
         }
     }
 
+    /// An operator takes the later token off the list.
+    pub fn unlist(&mut self) {
+        self.chains.iter_mut().for_each(|chain| chain.was_unlisted = true);
+    }
+
+    /// How often any node was asked anything.
+    pub fn calls(&self) -> u64 {
+        let of = |chain: &Chain| -> u64 { chain.nodes.world().nodes.iter().map(|node| node.calls).sum() };
+        self.chains.iter().map(of).sum()
+    }
+
     /// The best chain of the node that answers, from the first block.
     pub fn best(&self, chain: u8) -> Vec<Arc<Block>> {
         let world = self.chain(chain).nodes.world();
@@ -212,11 +232,14 @@ impl Chain {
             is_evm,
             left: vec![],
             txs: vec![],
+            evicted: vec![],
             calls: BTreeMap::new(),
             nonces: BTreeMap::new(),
             lags: vec![0; count],
             wire: None,
             window: u64::from(terms.window),
+            was_unlisted: false,
+            was_deep: false,
         }
     }
 
@@ -242,7 +265,7 @@ impl Chain {
             } => self.reorg(*depth, *longer, &mut Dice::new(u64::from(*fate)), dice),
             Act::Send { tx, .. } => self.send(tx, dice),
             Act::Replace { of, tx, .. } => self.replace(*of, tx, dice),
-            Act::Evict { of, .. } => self.evict(*of),
+            Act::Evict { of, .. } => self.evict(*of, dice),
             Act::Node { node, what, .. } => self.node_act(usize::from(*node), *what, dice),
             Act::Receiver { .. }
             | Act::Client(_)
@@ -405,7 +428,12 @@ impl Chain {
     fn reorg(&mut self, depth: u8, longer: i8, fate: &mut Dice, dice: &mut Dice) -> Option<Touched> {
         let tip = self.tip();
         let height = self.height(&tip);
-        let depth = u64::from(depth).min(self.depth_max()).min(height);
+        let beyond = self.window + u64::from(depth.saturating_sub(DEEP));
+        let depth = match depth > DEEP && height > beyond {
+            true => beyond,
+            false => u64::from(depth).min(self.depth_max()).min(height),
+        };
+        self.was_deep |= depth > self.depth_max();
         if depth == 0 {
             return None;
         }
