@@ -48,7 +48,7 @@ struct Row {
     what: String,
 }
 
-/// A copy of the commit that is checked out here, and the simulator that was built of it as it is.
+/// A copy of the commit that is checked out here, and the simulator of it as it is: the one that runs.
 struct Copy {
     tree: PathBuf,
     clean: PathBuf,
@@ -156,11 +156,8 @@ impl Copy {
             let added = git(root(), &["worktree", "add", "--detach", &place, &head])?;
             success("git worktree add", &added)?;
         }
-        let clean = root().join("target/bugs/clean");
-        let copy = Copy { tree, clean };
-        let built = copy.build()?;
-        std::fs::copy(&built, &copy.clean).map_err(|error| format!("{}: {error}", built.display()))?;
-        Ok(copy)
+        let clean = std::env::current_exe().map_err(|error| format!("the simulator: {error}"))?;
+        Ok(Copy { tree, clean })
     }
 
     /// Builds the simulator of what is in the copy now.
