@@ -32,6 +32,9 @@ CREATE TABLE chains (
     start_height    INTEGER CHECK (start_height >= 0),
     -- last connected block; NULL before the first
     cursor_height   INTEGER,
+    -- the reorg window that it is followed with, and the height below which a smaller one forgot headers
+    reorg_window    INTEGER,
+    headers_from    INTEGER NOT NULL DEFAULT 0,
     -- EVM: the highest of our blocks that the nodes called safe, and final; kept while we hold them
     safe_height      INTEGER,
     finalized_height INTEGER,
@@ -1040,6 +1043,25 @@ CREATE TABLE audit_runs (
     CHECK ((ended_at IS NULL) = (report IS NULL))
 ) STRICT;
 
+-- The ledger's beginning as the audit hashed it last: it is hashed again before the next is kept.
+CREATE TABLE audit_ledger (
+    id      INTEGER PRIMARY KEY CHECK (id = 1),
+    credits INTEGER NOT NULL,
+    journal INTEGER NOT NULL,
+    sha256  BLOB NOT NULL CHECK (length(sha256) = 32),
+    at      INTEGER NOT NULL
+) STRICT;
+
+-- Blocks that the audit went past and could not read, or not wholly: each run tries the first of a stretch.
+CREATE TABLE audit_unread (
+    chain       INTEGER NOT NULL REFERENCES chains (id),
+    from_height INTEGER NOT NULL,
+    to_height   INTEGER NOT NULL,
+    why         TEXT NOT NULL,
+    PRIMARY KEY (chain, from_height),
+    CHECK (from_height <= to_height)
+) STRICT, WITHOUT ROWID;
+
 -- Up to where a pass of the audit has come; it goes on there.
 CREATE TABLE audit_marks (
     chain    INTEGER NOT NULL REFERENCES chains (id),
@@ -1062,6 +1084,8 @@ CREATE TABLE audit_findings (
     id       INTEGER PRIMARY KEY,
     -- NULL = of the books as a whole
     chain    INTEGER REFERENCES chains (id),
+    -- who found it, and alone takes it back
+    pass     TEXT NOT NULL CHECK (pass IN ('books', 'credits', 'overdue', 'outputs', 'unspent')),
     kind     TEXT NOT NULL,
     subject  TEXT NOT NULL,
     -- the block that shows it, where it is one
@@ -1072,7 +1096,7 @@ CREATE TABLE audit_findings (
     -- NULL = it stands
     gone_at  INTEGER
 ) STRICT;
-CREATE UNIQUE INDEX audit_findings_once ON audit_findings (kind, coalesce(chain, 0), subject);
+CREATE UNIQUE INDEX audit_findings_once ON audit_findings (pass, kind, coalesce(chain, 0), subject);
 CREATE INDEX audit_findings_standing ON audit_findings (chain) WHERE gone_at IS NULL;
 
 -- Proofs of credits: what those of one block share ...

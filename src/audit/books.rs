@@ -1,9 +1,9 @@
 //! The tables asked of themselves: every invariant that a query can tell, and that no row of the ledger was
 //! changed since the last run.
 
-use super::{Audit, Books, Broken, Ledger, Report};
+use super::{Audit, Books, Broken, Ledger};
 use crate::clock::rfc3339;
-use crate::rules::audit::FindingKind;
+use crate::rules::audit::{AuditPass, FindingKind};
 use crate::rules::invariants::Invariant;
 use crate::store::{CHECKS, FindingRow, LedgerMark, Store, StoreError, Violation};
 use std::collections::BTreeSet;
@@ -35,48 +35,49 @@ pub(super) async fn pass(audit: &Audit, store: &Store) -> Result<Books, StoreErr
     })
 }
 
-/// The ledger's beginning is hashed as far as the last run hashed it, and then as far as it goes now.
+/// The ledger's beginning is hashed as far as the last run hashed it, and then as far as it goes now. That is
+/// kept at once: a run that comes to no end is compared, too.
 async fn ledger(audit: &Audit, store: &Store) -> Result<(Ledger, Option<Violation>), StoreError> {
-    let last = store
-        .apart(|database| database.read(|tx| tx.last_ledger_report()))
-        .await?;
-    let known = last.as_deref().and_then(Report::ledger_of);
-    let mark = known.as_ref().and_then(Ledger::mark);
-    let at = rfc3339(audit.clock.now_ms());
-    let (then, now) = store
-        .apart(move |database| {
+    let (known, then, now) = store
+        .apart(|database| {
             database.read(|tx| {
-                let then = mark.as_ref().map(|mark| tx.ledger_mark(Some(mark))).transpose()?;
-                let changed = then.filter(|then| Some(then) != mark.as_ref());
-                Ok((changed, tx.ledger_mark(None)?))
+                let known = tx.kept_ledger()?;
+                let then = known
+                    .as_ref()
+                    .map(|(mark, _)| tx.ledger_mark(Some(mark)))
+                    .transpose()?;
+                Ok((known, then, tx.ledger_mark(None)?))
             })
         })
         .await?;
-    match (then, known) {
+    match (known, then) {
         // What it was is kept, or the next run would find nothing any more.
-        (Some(then), Some(known)) => {
-            let what = changed_words(&known, &then);
+        (Some((known, at)), Some(then)) if known != then => {
+            let since = rfc3339(at);
             let violation = Violation {
                 invariant: Invariant::I2AppendOnly,
                 subject: "ledger".to_owned(),
-                what,
+                what: changed_words(&known, &then, &since),
             };
-            Ok((known, Some(violation)))
+            Ok((Ledger::of(&known, since), Some(violation)))
         }
-        _ => Ok((Ledger::of(&now, at), None)),
+        _ => {
+            let kept = now.clone();
+            store.write(move |tx| tx.keep_ledger(&kept)).await?;
+            Ok((Ledger::of(&now, rfc3339(audit.clock.now_ms())), None))
+        }
     }
 }
 
-fn changed_words(known: &Ledger, then: &LedgerMark) -> String {
+fn changed_words(known: &LedgerMark, then: &LedgerMark, since: &str) -> String {
     let gone = |was: u64, is: u64, noun: &str| match was.saturating_sub(is) {
         0 => String::new(),
         gone => format!(", {gone} {noun} fewer than then"),
     };
     format!(
-        "of the first {} credits and {} journal entries one was changed or is gone since {}{}{}",
+        "of the first {} credits and {} journal entries one was changed or is gone since {since}{}{}",
         known.credits,
         known.journal,
-        known.since,
         gone(known.credits, then.credits, "credits"),
         gone(known.journal, then.journal, "entries"),
     )
@@ -93,9 +94,9 @@ async fn note(store: &Store, broken: &[Violation]) -> Result<(), StoreError> {
                 }
             }
             for known in tx.findings()? {
-                let is_over = known.kind == FindingKind::Invariant && !stand.contains(known.subject.as_str());
+                let is_over = known.pass == AuditPass::Books && !stand.contains(known.subject.as_str());
                 if is_over {
-                    tx.clear_finding(None, &known.subject)?;
+                    tx.clear_finding(&known)?;
                 }
             }
             Ok(())
@@ -110,6 +111,7 @@ fn row(broken: &Violation) -> FindingRow {
     };
     FindingRow {
         chain: None,
+        pass: AuditPass::Books,
         kind: FindingKind::Invariant,
         subject,
         height: None,

@@ -8,17 +8,17 @@ use crate::chain::SourceError;
 use crate::chain::bitcoin::{BitcoinSource, BlockAgain};
 use crate::chain::evm::{Again, EvmSource};
 use crate::egress::HttpDial;
-use crate::rules::audit::{Claim, FindingKind, judge_credit};
+use crate::rules::audit::{AuditPass, Claim, FindingKind, judge_credit};
 use crate::rules::{BlockHash, Outpoint, Paid, TaggedBlock};
 use crate::store::{AuditMark, FindingRow, StoreError};
-use crate::telemetry::error_line;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The name of the pass.
 const PASS: &str = "credits";
 
-/// So many are asked for between two marks.
+/// So many are asked for between two marks: at once, and one after the other.
 const SLICE: u32 = 200;
+const SLICE_EVM: u32 = 50;
 
 /// What the node shows at an outpoint.
 enum Shown {
@@ -30,6 +30,17 @@ enum Shown {
     Unproven(String),
 }
 
+/// What was found before and still counts, by credit.
+type Known = BTreeMap<String, Vec<FindingRow>>;
+
+/// What a look at some credits says.
+#[derive(Default)]
+struct Judged {
+    suspects: Vec<FindingRow>,
+    /// Credits that the node could not show.
+    unproven: BTreeSet<String>,
+}
+
 /// Asks for all of them, from where the last run was cut off.
 pub(super) async fn pass(
     ground: &Ground<'_>,
@@ -39,6 +50,7 @@ pub(super) async fn pass(
 ) -> Result<(), StoreError> {
     let mut credits = Credits::default();
     let ended = slices(ground, node, &mut credits, told).await;
+    report.is_cut |= credits.is_cut;
     report.credits = Some(credits);
     report.note_end(ended)
 }
@@ -47,21 +59,28 @@ async fn slices(ground: &Ground<'_>, node: &Node, credits: &mut Credits, told: T
     let first = ground.stand(node).await?;
     overdue(ground, node, &first).await?;
     let known = known(ground, &first).await?;
-    let key = first.chain.key;
-    let (total, mut mark) = ground
+    let (key, top, wanted) = (first.chain.key, first.top, first.wanted);
+    let (counts, mut mark) = ground
         .store
-        .apart(move |database| database.read(|tx| Ok((tx.claim_count(key)?, tx.audit_mark(key, PASS)?))))
+        .apart(move |database| {
+            database.read(|tx| Ok((tx.claim_counts(key, top, wanted)?, tx.audit_mark(key, PASS)?)))
+        })
         .await?;
+    (credits.too_young, credits.beyond) = (counts.young, counts.above - counts.young);
     if ground.audit.scope.again {
         mark.place = 0;
     }
+    let limit = match node {
+        Node::Bitcoin(_) => SLICE,
+        Node::Evm(_) => SLICE_EVM,
+    };
     let began = ground.audit.clock.instant();
     while !ground.is_over() {
         let standing = ground.stand(node).await?;
         let (place, top) = (i64::try_from(mark.place).unwrap_or(i64::MAX), standing.top);
         let claims = ground
             .store
-            .apart(move |database| database.read(|tx| tx.claims(key, place, top, SLICE)))
+            .apart(move |database| database.read(|tx| tx.claims(key, place, top, limit)))
             .await?;
         let last = claims.last().map(|row| row.place);
         let claims: Vec<Claim> = claims.into_iter().map(|row| row.claim).collect();
@@ -70,24 +89,21 @@ async fn slices(ground: &Ground<'_>, node: &Node, credits: &mut Credits, told: T
             Some(last) => u64::try_from(last).unwrap_or_default(),
             None => 0,
         };
-        if last.is_none() {
+        if last.is_none() && standing.top == standing.wanted {
             mark.round_at = Some(ground.audit.clock.now_ms());
         }
         set_mark(ground, &standing, &mark).await?;
         if last.is_none() {
-            credits.is_whole = true;
-            credits.too_young = total.saturating_sub(credits.checked);
+            credits.is_whole = credits.beyond == 0;
             return Ok(());
         }
-        told(&format!(
-            "{} credits: {} of {total}",
-            ground.config.alias(),
-            credits.checked
-        ));
+        let (alias, all) = (ground.config.alias(), counts.all);
+        told(&format!("{alias} credits: {} of {all}", credits.checked));
         ground
             .keep_pace(began, credits.checked - credits.by_unspent)
             .await;
     }
+    credits.is_cut = true;
     Ok(())
 }
 
@@ -97,17 +113,14 @@ async fn set_mark(ground: &Ground<'_>, standing: &Standing, mark: &AuditMark) ->
     set.await
 }
 
-/// Credits that something was found about. Those that count no more are taken back at once.
-async fn known(ground: &Ground<'_>, standing: &Standing) -> Result<BTreeSet<String>, StoreError> {
-    let mut known = BTreeSet::new();
-    for row in ground.known_findings(&standing.chain).await? {
-        if !row.subject.starts_with("cr_") {
-            continue;
-        }
+/// What was found about credits, by credit. Of those that count no more it is taken back at once.
+async fn known(ground: &Ground<'_>, standing: &Standing) -> Result<Known, StoreError> {
+    let mut known = Known::new();
+    for row in ground.known_findings(&standing.chain, AuditPass::Credits).await? {
         let subject = row.subject.clone();
         match ground.store.read(move |tx| tx.claim_of(&subject)).await? {
-            Some(_) => drop(known.insert(row.subject)),
-            None => ground.clear(&standing.chain, &row.subject).await?,
+            Some(_) => known.entry(row.subject.clone()).or_default().push(row),
+            None => ground.clear(row).await?,
         }
     }
     Ok(known)
@@ -119,15 +132,24 @@ async fn slice(
     node: &Node,
     standing: &Standing,
     claims: Vec<Claim>,
-    known: &BTreeSet<String>,
+    known: &Known,
     credits: &mut Credits,
 ) -> Result<(), Stop> {
     credits.checked += claims.len() as u64;
-    let mut suspects = judge(node, standing, &claims, credits).await?;
+    let Judged {
+        mut suspects,
+        unproven,
+    } = judge(node, standing, &claims, credits).await?;
     for claim in &claims {
-        let is_bad = suspects.iter().any(|row| row.subject == claim.id);
-        if !is_bad && known.contains(&claim.id) {
-            ground.clear(&standing.chain, &claim.id).await?;
+        // What could not be shown now was found all the same.
+        if unproven.contains(&claim.id) {
+            continue;
+        }
+        for row in known.get(&claim.id).into_iter().flatten() {
+            let is_it = |suspect: &FindingRow| (suspect.kind, &suspect.subject) == (row.kind, &row.subject);
+            if !suspects.iter().any(is_it) {
+                ground.clear(row.clone()).await?;
+            }
         }
     }
     for _ in 0..ASKED_AGAIN {
@@ -149,7 +171,7 @@ async fn slice(
         claims.retain(|claim| claim.height <= standing.top);
         // One that counts no more, or has moved to a younger block, is asked for by a later run.
         credits.checked -= count - claims.len() as u64;
-        suspects = judge(node, &standing, &claims, credits).await?;
+        suspects = judge(node, &standing, &claims, credits).await?.suspects;
     }
     ground.tell(suspects).await?;
     Ok(())
@@ -160,18 +182,15 @@ async fn judge(
     standing: &Standing,
     claims: &[Claim],
     credits: &mut Credits,
-) -> Result<Vec<FindingRow>, Stop> {
-    let mut suspects = Vec::new();
+) -> Result<Judged, Stop> {
+    let mut judged = Judged::default();
     for (claim, shown) in claims.iter().zip(show(node, claims).await?) {
         let is_unspent = matches!(shown, Shown::IsUnspent(_));
         let paid = match shown {
             Shown::Unproven(why) => {
-                unproven(
-                    &mut credits.unproven,
-                    &mut credits.unproven_count,
-                    claim.id.clone(),
-                    why,
-                );
+                let (list, count) = (&mut credits.unproven, &mut credits.unproven_count);
+                unproven(list, count, claim.id.clone(), why);
+                judged.unproven.insert(claim.id.clone());
                 continue;
             }
             Shown::Is(paid) => paid,
@@ -182,8 +201,9 @@ async fn judge(
                 credits.proven += 1;
                 credits.by_unspent += u64::from(is_unspent);
             }
-            Some(kind) => suspects.push(FindingRow {
+            Some(kind) => judged.suspects.push(FindingRow {
                 chain: Some(standing.chain.key),
+                pass: AuditPass::Credits,
                 kind,
                 subject: claim.id.clone(),
                 height: Some(claim.height),
@@ -192,11 +212,11 @@ async fn judge(
             }),
         }
     }
-    Ok(suspects)
+    Ok(judged)
 }
 
 /// What the node has at the outpoints of these claims, in their order.
-async fn show(node: &Node, claims: &[Claim]) -> Result<Vec<Shown>, SourceError> {
+async fn show(node: &Node, claims: &[Claim]) -> Result<Vec<Shown>, Stop> {
     match node {
         Node::Bitcoin(source) => show_coins(node, source, claims).await,
         Node::Evm(source) => show_receipts(node, source, claims).await,
@@ -207,7 +227,7 @@ async fn show_receipts(
     node: &Node,
     source: &EvmSource<HttpDial>,
     claims: &[Claim],
-) -> Result<Vec<Shown>, SourceError> {
+) -> Result<Vec<Shown>, Stop> {
     let mut shown = Vec::with_capacity(claims.len());
     for claim in claims {
         let hash = match claim.hash {
@@ -215,28 +235,32 @@ async fn show_receipts(
             None => node.hash_at(claim.height).await?,
         };
         let Some(hash) = hash else {
-            let why = format!("the node has no block at height {}", claim.height);
-            shown.push(Shown::Unproven(why));
+            shown.push(no_block(claim.height));
             continue;
         };
         let booked = TaggedBlock {
             height: claim.height,
             hash,
         };
-        shown.push(match source.payment_again(claim.outpoint, booked).await? {
-            Again::Shown(paid) => Shown::Is(Some(paid)),
-            Again::Absent => Shown::Is(None),
-            Again::Unproven(why) => Shown::Unproven(why),
+        shown.push(match source.payment_again(claim.outpoint, booked).await {
+            Ok(Again::Shown(paid)) => Shown::Is(Some(paid)),
+            Ok(Again::Absent) => Shown::Is(None),
+            Ok(Again::Unproven(why)) => Shown::Unproven(why),
+            Err(error) => Shown::Unproven(node.alone(error).await?),
         });
     }
     Ok(shown)
+}
+
+fn no_block(height: u64) -> Shown {
+    Shown::Unproven(format!("the node has no block at height {height}"))
 }
 
 async fn show_coins(
     node: &Node,
     source: &BitcoinSource<HttpDial>,
     claims: &[Claim],
-) -> Result<Vec<Shown>, SourceError> {
+) -> Result<Vec<Shown>, Stop> {
     let outpoints: Vec<Outpoint> = claims.iter().map(|claim| claim.outpoint).collect();
     let coins = source.unspent(&outpoints).await?;
     let mut hashes: BTreeMap<u64, Option<BlockHash>> = BTreeMap::new();
@@ -250,46 +274,59 @@ async fn show_coins(
         };
         hashes.insert(height, hash);
         let Some(hash) = hash else {
-            shown.push(Shown::Unproven(format!(
-                "the node has no block at height {height}"
-            )));
+            shown.push(no_block(height));
             continue;
         };
         let at = TaggedBlock { height, hash };
-        if let Some(coin) = coin {
-            shown.push(Shown::IsUnspent(in_block(&coin, at)));
+        let coin = coin.map(|coin| in_block(&coin, at));
+        if let Some(coin) = coin
+            .as_ref()
+            .filter(|coin| judge_credit(claim, Some(coin)).is_none())
+        {
+            shown.push(Shown::IsUnspent(coin.clone()));
             continue;
         }
         if block.as_ref().is_none_or(|block| block.at != at) {
             block = match source.read_again(at).await {
                 Ok(read) => Some(read),
-                Err(error @ (SourceError::Pruned { .. } | SourceError::MissingData(_))) => {
-                    let why = format!("it is spent, and {}", error_line(&error));
-                    shown.push(Shown::Unproven(why));
+                // There is nothing to hold the coin against.
+                Err(SourceError::Pruned { .. } | SourceError::MissingData(_)) if coin.is_some() => {
+                    shown.push(Shown::Is(coin));
                     continue;
                 }
-                Err(error @ SourceError::BadBlock { .. }) => {
-                    shown.push(Shown::Unproven(error_line(&error)));
+                Err(error) => {
+                    let why = node.alone(error).await?;
+                    shown.push(Shown::Unproven(match coin {
+                        Some(_) => why,
+                        None => format!("it is spent, and {why}"),
+                    }));
                     continue;
                 }
-                Err(error) => return Err(error),
             };
         }
-        shown.push(Shown::Is(
-            block.as_ref().and_then(|block| block.paid_at(claim.outpoint)),
-        ));
+        let paid = block.as_ref().and_then(|block| block.paid_at(claim.outpoint));
+        shown.push(held_against(coin, paid));
     }
     Ok(shown)
+}
+
+/// The books are not blamed where a coin is another one than what its block pays.
+fn held_against(coin: Option<Paid>, paid: Option<Paid>) -> Shown {
+    match coin {
+        Some(coin) if paid.as_ref() != Some(&coin) => Shown::Unproven(
+            "the node contradicts itself: the unspent coin is not what its block pays".to_owned(),
+        ),
+        _ => Shown::Is(paid),
+    }
 }
 
 /// What waits although it was due long ago, while the follower is at work.
 async fn overdue(ground: &Ground<'_>, node: &Node, first: &Standing) -> Result<(), Stop> {
     let mut late = look(ground, first).await?;
-    for row in ground.known_findings(&first.chain).await? {
-        let is_over =
-            row.kind == FindingKind::Overdue && !late.iter().any(|late| late.subject == row.subject);
-        if is_over {
-            ground.clear(&first.chain, &row.subject).await?;
+    for row in ground.known_findings(&first.chain, AuditPass::Overdue).await? {
+        // While nothing is followed nothing is late, and nothing is over.
+        if first.is_following && !late.iter().any(|late| late.subject == row.subject) {
+            ground.clear(row).await?;
         }
     }
     for _ in 0..ASKED_AGAIN {
@@ -314,6 +351,7 @@ async fn look(ground: &Ground<'_>, standing: &Standing) -> Result<Vec<FindingRow
     let late = waiting.iter().filter(|deposit| deposit.is_overdue(&reach));
     let row = |deposit: &crate::rules::audit::BookedDeposit| FindingRow {
         chain: Some(key),
+        pass: AuditPass::Overdue,
         kind: FindingKind::Overdue,
         subject: deposit.id.clone(),
         height: None,

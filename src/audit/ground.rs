@@ -2,13 +2,14 @@
 //! branch. Nothing that differs is believed at once: a reorg may be under way.
 
 use super::Audit;
+use super::limits::{NotChecked, Unasked};
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::chain::evm::endpoints::{Endpoints, EndpointsConfig, Node as Endpoint};
 use crate::chain::evm::{EvmRules, EvmSource};
 use crate::chain::{ChainSource as _, SourceError};
 use crate::config::{ChainConfig, EvmChain};
 use crate::egress::HttpDial;
-use crate::rules::audit::Reach;
+use crate::rules::audit::{AuditPass, Reach};
 use crate::rules::chain_state::ChainState;
 use crate::rules::{Asset, BlockHash};
 use crate::store::{ChainRow, FindingRow, Store, StoreError};
@@ -40,8 +41,12 @@ pub(super) enum Node {
 #[derive(Clone, Debug)]
 pub(super) struct Standing {
     pub chain: ChainRow,
-    /// Blocks up to here are old enough.
+    /// Blocks up to here are old enough, and both sides have them.
     pub top: u64,
+    /// Blocks up to here are old enough.
+    pub wanted: u64,
+    /// How far the node is.
+    pub node_tip: u64,
     pub reach: Reach,
     /// Payments from here on may not be booked yet: a rescan is on its way there.
     pub rescan_from: Option<u64>,
@@ -67,7 +72,7 @@ impl Standing {
 #[derive(Debug)]
 pub(super) enum Stop {
     /// Nothing more can be asked of this chain now.
-    Unasked(String),
+    Unasked(NotChecked),
     /// The database.
     Store(StoreError),
 }
@@ -80,7 +85,7 @@ impl From<StoreError> for Stop {
 
 impl From<SourceError> for Stop {
     fn from(error: SourceError) -> Stop {
-        Stop::Unasked(error_line(&error))
+        Stop::Unasked(NotChecked::from(&error))
     }
 }
 
@@ -99,27 +104,36 @@ impl<'a> Ground<'a> {
         }
     }
 
+    /// The same for the first of so many parts of the time.
+    pub(super) fn part(&self, parts: usize) -> Ground<'a> {
+        Ground {
+            ends: super::share(self.ends, self.audit.clock.instant(), parts),
+            ..*self
+        }
+    }
+
     /// True once the time of the run is over.
     pub(super) fn is_over(&self) -> bool {
         self.ends.is_some_and(|ends| self.audit.clock.instant() >= ends)
     }
 
     /// The node, who says that it is on the chain of the config; or why it cannot be asked.
-    pub(super) async fn connect(&self) -> Result<Result<Node, String>, StoreError> {
+    pub(super) async fn connect(&self) -> Result<Result<Node, NotChecked>, StoreError> {
         let clock = self.audit.clock;
+        let unknown = |why: String| Unasked::NoNode.because(why);
         let node = match self.config {
             ChainConfig::Bitcoin(chain) => match BitcoinConfig::of(chain) {
                 Ok(config) => Node::Bitcoin(Box::new(BitcoinSource::new(config, HttpDial::new(), clock))),
-                Err(error) => return Ok(Err(error_line(&error))),
+                Err(error) => return Ok(Err(unknown(error_line(&error)))),
             },
             ChainConfig::Evm(chain) => match self.endpoints(chain).await? {
                 Ok(source) => Node::Evm(Box::new(source)),
-                Err(why) => return Ok(Err(why)),
+                Err(why) => return Ok(Err(unknown(why))),
             },
         };
         Ok(match node.identify().await {
             Ok(()) => Ok(node),
-            Err(error) => Err(error_line(&error)),
+            Err(error) => Err(NotChecked::from(&error)),
         })
     }
 
@@ -178,16 +192,19 @@ impl<'a> Ground<'a> {
             )))
         });
         let Some((chain, rescan_from, assets)) = known.await? else {
-            return Err(Stop::Unasked("creditd never followed it".to_owned()));
+            return Err(unfollowed("creditd never followed it"));
         };
         let Some(cursor) = chain.cursor else {
-            return Err(Stop::Unasked("creditd has read no block of it".to_owned()));
+            return Err(unfollowed("creditd has read no block of it"));
         };
-        let (tip, pruned_below) = node.tip().await?;
-        let common = self.common(node, &chain, cursor.height.min(tip)).await?;
+        let (node_tip, pruned_below) = node.tip().await?;
+        let common = self.common(node, &chain, cursor.height.min(node_tip)).await?;
         let age_blocks = self.audit.config.audit.age_blocks;
+        let wanted = cursor.height.saturating_sub(age_blocks);
         Ok(Standing {
-            top: common.saturating_sub(age_blocks),
+            top: wanted.min(common),
+            wanted,
+            node_tip,
             reach: Reach {
                 cursor: cursor.height,
                 safe: chain.safe,
@@ -197,10 +214,23 @@ impl<'a> Ground<'a> {
             rescan_from,
             is_following: chain.state == ChainState::Following,
             pruned_below,
-            window: self.audit.config.smallest_window(),
+            window: self.config.reorg_window(),
             assets,
             chain,
         })
+    }
+
+    /// The same, once the follower is at work, or has not come to it for a while.
+    pub(super) async fn settled(&self, node: &Node) -> Result<Standing, Stop> {
+        let mut standing = self.stand(node).await?;
+        for _ in 0..ASKED_AGAIN {
+            if standing.is_following {
+                break;
+            }
+            self.wait().await;
+            standing = self.stand(node).await?;
+        }
+        Ok(standing)
     }
 
     /// The height where both sides have the same block: the highest that both have, or nothing is said.
@@ -209,14 +239,13 @@ impl<'a> Ground<'a> {
         let ours = self.store.read(move |tx| tx.header_at(key, height)).await?;
         let Some(ours) = ours else {
             let why = format!("its node is at height {height} only, far behind the books");
-            return Err(Stop::Unasked(why));
+            return Err(Stop::Unasked(Unasked::NodeBehind.because(why)));
         };
         match node.hash_at(height).await? {
             Some(theirs) if theirs == ours.header.hash => Ok(height),
-            Some(_) | None => Err(Stop::Unasked(format!(
-                "its node and the books are on two branches at height {height}: ask again when creditd \
-                 follows it"
-            ))),
+            Some(_) | None => Err(Stop::Unasked(Unasked::TwoBranches.because(format!(
+                "its node and the books are on two branches at height {height}"
+            )))),
         }
     }
 
@@ -259,22 +288,38 @@ impl<'a> Ground<'a> {
         Ok(())
     }
 
-    /// What stands of this chain.
-    pub(super) async fn known_findings(&self, chain: &ChainRow) -> Result<Vec<FindingRow>, StoreError> {
+    /// What a pass found of this chain and what still stands.
+    pub(super) async fn known_findings(
+        &self,
+        chain: &ChainRow,
+        pass: AuditPass,
+    ) -> Result<Vec<FindingRow>, StoreError> {
         let key = chain.key;
         let all = self.store.read(|tx| tx.findings()).await?;
-        Ok(all.into_iter().filter(|row| row.chain == Some(key)).collect())
+        let is_of_it = |row: &FindingRow| row.chain == Some(key) && row.pass == pass;
+        Ok(all.into_iter().filter(is_of_it).collect())
     }
 
     /// Takes back what agrees now.
-    pub(super) async fn clear(&self, chain: &ChainRow, subject: &str) -> Result<(), StoreError> {
-        let (key, subject) = (chain.key, subject.to_owned());
-        let cleared = self.store.write(move |tx| tx.clear_finding(Some(key), &subject));
-        cleared.await
+    pub(super) async fn clear(&self, known: FindingRow) -> Result<(), StoreError> {
+        self.store.write(move |tx| tx.clear_finding(&known)).await
     }
 }
 
+fn unfollowed(why: &str) -> Stop {
+    Stop::Unasked(Unasked::NeverFollowed.because(why))
+}
+
 impl Node {
+    /// Why a node that answers does not show something; one that does not answer ends the pass.
+    pub(super) async fn alone(&self, error: SourceError) -> Result<String, Stop> {
+        match error {
+            error @ SourceError::WrongNetwork(_) => Err(error.into()),
+            error if self.tip().await.is_err() => Err(error.into()),
+            error => Ok(error_line(&error)),
+        }
+    }
+
     async fn identify(&self) -> Result<(), SourceError> {
         match self {
             Node::Bitcoin(source) => source.identity().await.map(drop),

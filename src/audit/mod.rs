@@ -7,17 +7,22 @@ mod books;
 mod credits;
 pub mod evidence;
 mod ground;
+mod held;
 mod job;
+mod limits;
 mod outputs;
 pub mod proof;
 mod report;
 mod unspent;
+mod walks;
 mod words;
 
 pub use job::job;
+pub use limits::NotChecked;
 pub use report::{
     Books, Broken, ChainReport, Credits, Found, Ledger, Outputs, Report, Unproven, UnspentCoins,
 };
+pub use walks::Walks;
 
 use crate::clock::{Clock, rfc3339};
 use crate::config::{ChainConfig, Config, InnerSource};
@@ -25,6 +30,7 @@ use crate::store::{ChainRow, Store, StoreError};
 use ground::Ground;
 use std::time::Duration;
 use thiserror::Error;
+use tokio::time::Instant;
 
 /// What is to be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +73,8 @@ pub struct Audit {
     pub pace: Pace,
     /// `daemon` or `operator`.
     pub actor: &'static str,
+    /// What its nodes do for it beyond an answer.
+    pub walks: Walks,
 }
 
 /// Why there is no report.
@@ -106,22 +114,7 @@ pub async fn run(audit: &Audit, store: &Store, told: Told<'_>) -> Result<Report,
         report.books = Some(books::pass(audit, store).await?);
     }
     let ends = audit.pace.longest.map(|longest| began + longest);
-    for chain in audit.config.chains() {
-        if audit
-            .scope
-            .chain
-            .as_ref()
-            .is_some_and(|alias| alias != chain.alias())
-        {
-            continue;
-        }
-        let mut found = ChainReport::of(chain);
-        if audit.scope.credits || audit.scope.outputs || audit.scope.unspent {
-            let ground = Ground::new(audit, store, chain, ends);
-            chain_passes(&ground, &mut found, told).await?;
-        }
-        report.chains.push(found);
-    }
+    report.chains = all_chains(audit, store, run, ends, told).await?;
     let (rows, known) = store.read(|tx| Ok((tx.findings()?, tx.chains()?))).await?;
     let is_meant = |chain: Option<&ChainRow>| match (chain, &audit.scope.chain) {
         (Some(chain), Some(_)) => report
@@ -145,6 +138,49 @@ pub async fn run(audit: &Audit, store: &Store, told: Told<'_>) -> Result<Report,
     Ok(report)
 }
 
+/// Each chain has its share of the time, whatever the others take, and what one leaves the next ones have.
+/// Another one is first in each run.
+async fn all_chains(
+    audit: &Audit,
+    store: &Store,
+    run: i64,
+    ends: Option<Instant>,
+    told: Told<'_>,
+) -> Result<Vec<ChainReport>, StoreError> {
+    let scope = &audit.scope;
+    let is_asked = |chain: &ChainConfig<'_>| scope.chain.as_ref().is_none_or(|alias| alias == chain.alias());
+    let chains: Vec<ChainConfig<'_>> = audit.config.chains().filter(is_asked).collect();
+    let mut reports: Vec<ChainReport> = chains.iter().map(|chain| ChainReport::of(*chain)).collect();
+    if !(scope.credits || scope.outputs || scope.unspent) {
+        return Ok(reports);
+    }
+    let first = usize::try_from(run).unwrap_or_default();
+    for turn in 0..chains.len() {
+        let at = (first + turn) % chains.len();
+        let ends = share(ends, audit.clock.instant(), chains.len() - turn);
+        let ground = Ground::new(audit, store, chains[at], ends);
+        chain_passes(&ground, &mut reports[at], told).await?;
+    }
+    if scope.chain.is_none() {
+        let is_known = |row: &ChainRow| audit.config.chains().any(|chain| *chain.chain() == row.id);
+        for (row, why) in limits::forgotten(store, is_known).await? {
+            reports.push(ChainReport {
+                chain: row.alias,
+                chain_id: row.id.as_str().to_owned(),
+                not_checked: vec![why],
+                ..ChainReport::default()
+            });
+        }
+    }
+    Ok(reports)
+}
+
+/// When the next of so many parts ends, all of which end at `ends`.
+fn share(ends: Option<Instant>, now: Instant, parts: usize) -> Option<Instant> {
+    let parts = u32::try_from(parts.max(1)).unwrap_or(u32::MAX);
+    ends.map(|ends| now + ends.saturating_duration_since(now) / parts)
+}
+
 async fn chain_passes(
     ground: &Ground<'_>,
     report: &mut ChainReport,
@@ -154,13 +190,18 @@ async fn chain_passes(
     let node = match ground.connect().await? {
         Ok(node) => node,
         Err(why) => {
-            report.stopped = Some(why);
+            report.note_stop(why);
             return Ok(());
         }
     };
     report.not_looked_for.extend(not_looked_for(ground.config));
+    match ground.settled(&node).await {
+        Ok(standing) => report.not_checked.extend(ground.limits(&standing).await?),
+        Err(stop) => return report.note_end(Err(stop)),
+    }
     if scope.credits {
-        credits::pass(ground, &node, report, told).await?;
+        let parts = if scope.outputs { 2 } else { 1 };
+        credits::pass(&ground.part(parts), &node, report, told).await?;
     }
     if scope.outputs {
         outputs::pass(ground, &node, report, told).await?;
@@ -187,5 +228,24 @@ fn not_looked_for(chain: ChainConfig<'_>) -> Option<String> {
             let why = "coin that contracts send is seen by nobody: `creditd unattributed list`";
             Some(why.to_owned())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_part_takes_the_time_of_the_others() {
+        let now = Instant::now();
+        let minutes = |count: u64| Duration::from_secs(60 * count);
+        let ends = Some(now + minutes(30));
+        assert_eq!(share(None, now, 3), None);
+        assert_eq!(share(ends, now, 3), Some(now + minutes(10)));
+        let later = now + minutes(10);
+        assert_eq!(share(ends, later, 2), Some(now + minutes(20)));
+        // One that was through early leaves the rest to the others, one that was late all that there is.
+        assert_eq!(share(ends, now + minutes(2), 2), Some(now + minutes(16)));
+        assert_eq!(share(ends, now + minutes(40), 1), Some(now + minutes(40)));
     }
 }

@@ -1,13 +1,12 @@
 //! Every block read again, for what is paid to scripts of ours: is it booked, as the chain has it?
 
-use super::ground::{ASKED_AGAIN, Ground, Node, Standing, Stop};
-use super::report::{ChainReport, Outputs, unproven};
-use super::{Told, blocks, words};
+use super::Told;
+use super::ground::{Ground, Node, Standing, Stop};
+use super::held::{Read, ask, confirm, look_again};
+use super::limits::Unasked;
+use super::report::{ChainReport, Outputs, UNPROVEN_NAMED, unproven};
 use crate::clock::millis;
-use crate::rules::audit::{Booked, FindingKind, judge_paid};
-use crate::rules::{BlockHash, Paid};
-use crate::store::{AuditMark, FindingRow, StoreError};
-use std::collections::BTreeSet;
+use crate::store::{AuditMark, FindingRow, StoreError, Unread};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -23,30 +22,57 @@ const STEPS_BACK: u32 = 3;
 /// From one word of progress to the next.
 const TOLD_EVERY: Duration = Duration::from_secs(5);
 
-/// What was read of a block.
-struct Read {
-    hash: BlockHash,
-    parent: BlockHash,
-    payments: u64,
-    faults: Vec<FindingRow>,
-    /// What it may pay and the node cannot show.
-    unproven: Vec<(String, String)>,
-}
+/// After so many blocks in a row that the node cannot show it is looked for the first one that it can.
+const UNREAD_IN_A_ROW: u32 = 20;
 
-/// A block, or why the node cannot show it.
-type Asked = Result<Read, String>;
+/// So many stretches that could not be read are tried again at a time.
+const RETRIED: usize = 100;
 
 /// A walk through the blocks.
 struct Walk<'a> {
     ground: &'a Ground<'a>,
     node: &'a Node,
-    mark: AuditMark,
-    /// Its marks are kept: not those of blocks beyond the ones that were read before.
-    is_kept: bool,
+    begin: Begin,
+    /// Blocks up to here are asked for one by one: not all of them can be shown.
+    single_to: u64,
+    unread_in_a_row: u32,
     steps_back: u32,
     blocks: u64,
     began: Instant,
     told_at: Instant,
+}
+
+/// Where to begin.
+struct Begin {
+    mark: AuditMark,
+    /// Its marks are kept: not those of blocks beyond the ones that were read before.
+    is_kept: bool,
+    /// Nothing counts below it, or nothing was asked for.
+    floor: u64,
+    /// An operator went back to the block below since.
+    reanchored: Option<u64>,
+}
+
+/// What a slice came to.
+#[derive(Default)]
+struct Slice {
+    suspects: Vec<FindingRow>,
+    read: Vec<(u64, u64)>,
+    unread: Vec<Unread>,
+}
+
+impl Slice {
+    fn note(&mut self, from: u64, to: u64, read: Read) {
+        self.suspects.extend(read.faults);
+        self.read.push((from, to));
+        for (height, why) in read.unproven {
+            self.note_unread(height, height, why);
+        }
+    }
+
+    fn note_unread(&mut self, from: u64, to: u64, why: String) {
+        self.unread.push(Unread { from, to, why });
+    }
 }
 
 /// Reads on from where the last run came to.
@@ -58,37 +84,65 @@ pub(super) async fn pass(
 ) -> Result<(), StoreError> {
     let mut outputs = Outputs::default();
     let ended = walk(ground, node, &mut outputs, told).await;
+    name_unread(ground, &mut outputs).await?;
+    report.is_cut |= !outputs.is_to_tip && ground.is_over();
     report.outputs = Some(outputs);
     report.note_end(ended)
+}
+
+/// Blocks that were passed over, in this run or in one before.
+async fn name_unread(ground: &Ground<'_>, outputs: &mut Outputs) -> Result<(), StoreError> {
+    let id = ground.config.chain().clone();
+    let unread = ground.store.read(move |tx| {
+        let Some(chain) = tx.chain(&id)? else {
+            return Ok((Vec::new(), 0));
+        };
+        let named = tx.unread(chain.key, 0, UNPROVEN_NAMED)?;
+        Ok((named, tx.unread_count(chain.key)?))
+    });
+    let (named, count) = unread.await?;
+    let more = count.saturating_sub(named.len() as u64);
+    for stretch in named {
+        let (list, count) = (&mut outputs.unproven, &mut outputs.unproven_count);
+        unproven(list, count, stretch.name(), stretch.why);
+    }
+    outputs.unproven_count += more;
+    Ok(())
 }
 
 async fn walk(ground: &Ground<'_>, node: &Node, outputs: &mut Outputs, told: Told<'_>) -> Result<(), Stop> {
     let first = ground.stand(node).await?;
     look_again(ground, node, &first).await?;
-    let (mark, is_kept) = begin(ground, &first).await?;
-    outputs.from_height = mark.place;
-    outputs.to_height = mark.place.saturating_sub(1);
+    let begin = begin(ground, &first).await?;
+    outputs.from_height = begin.mark.place;
+    outputs.to_height = begin.mark.place.saturating_sub(1);
+    if let Some(from) = ground.audit.scope.from.filter(|from| *from > first.top) {
+        return Err(ground.beyond(from, first.top));
+    }
     let now = ground.audit.clock.instant();
     let mut walk = Walk {
         ground,
         node,
-        mark,
-        is_kept,
+        begin,
+        single_to: 0,
+        unread_in_a_row: 0,
         steps_back: 0,
         blocks: 0,
         began: now,
         told_at: now,
     };
+    walk.retry(&first, outputs).await?;
     while !ground.is_over() {
         let standing = ground.stand(node).await?;
         let top = standing.booked_to();
-        if walk.mark.place > top {
+        let place = walk.begin.mark.place;
+        if place > top {
             return walk.end(&standing, outputs).await;
         }
-        let last = top.min(walk.mark.place + SLICE - 1);
-        let suspects = walk.slice(&standing, last, outputs, told).await?;
-        confirm(ground, node, suspects).await?;
-        keep(ground, &standing, &walk.mark, is_kept).await?;
+        let mut slice = Slice::default();
+        let last = top.min(place + SLICE - 1);
+        walk.slice(&standing, last, &mut slice, outputs, told).await?;
+        walk.conclude(&standing, slice).await?;
     }
     Ok(())
 }
@@ -96,73 +150,175 @@ async fn walk(ground: &Ground<'_>, node: &Node, outputs: &mut Outputs, told: Tol
 impl Walk<'_> {
     /// As far as can be read now.
     async fn end(&mut self, standing: &Standing, outputs: &mut Outputs) -> Result<(), Stop> {
-        self.mark.round_at = Some(self.ground.audit.clock.now_ms());
-        keep(self.ground, standing, &self.mark, self.is_kept).await?;
+        if standing.top == standing.wanted {
+            self.begin.mark.round_at = Some(self.ground.audit.clock.now_ms());
+        }
+        self.keep(standing, Slice::default()).await?;
         outputs.is_to_tip = standing.booked_to() == standing.top;
         if !outputs.is_to_tip {
             let why = "a rescan is still on its way there".to_owned();
-            let subject = format!("blocks {} to {}", self.mark.place, standing.top);
+            let subject = format!("blocks {} to {}", self.begin.mark.place, standing.top);
             unproven(&mut outputs.unproven, &mut outputs.unproven_count, subject, why);
         }
         Ok(())
     }
 
-    /// Blocks up to `last`; what in them does not agree.
+    /// What does not agree is asked again, and then told; and how far it has come is kept.
+    async fn conclude(&mut self, standing: &Standing, mut slice: Slice) -> Result<(), Stop> {
+        let suspects = std::mem::take(&mut slice.suspects);
+        slice
+            .unread
+            .extend(confirm(self.ground, self.node, suspects).await?);
+        self.keep(standing, slice).await?;
+        Ok(())
+    }
+
+    async fn keep(&self, standing: &Standing, slice: Slice) -> Result<(), StoreError> {
+        let (key, is_kept) = (standing.chain.key, self.begin.is_kept);
+        let mark = self.begin.mark.clone();
+        let kept = self.ground.store.write(move |tx| {
+            if is_kept {
+                tx.set_audit_mark(key, PASS, &mark)?;
+            }
+            for (from, to) in &slice.read {
+                tx.note_read(key, *from, *to)?;
+            }
+            for unread in &slice.unread {
+                tx.note_unread(key, unread)?;
+            }
+            Ok(())
+        });
+        kept.await
+    }
+
+    /// Blocks that earlier runs passed over: of each stretch as many as can be read now.
+    async fn retry(&mut self, first: &Standing, outputs: &mut Outputs) -> Result<(), Stop> {
+        let (key, mut above) = (first.chain.key, 0);
+        loop {
+            let stretches = self
+                .ground
+                .store
+                .read(move |tx| tx.unread(key, above, RETRIED))
+                .await?;
+            let Some(last) = stretches.last() else {
+                return Ok(());
+            };
+            above = last.to + 1;
+            for stretch in stretches {
+                self.retry_one(&stretch, outputs).await?;
+                if self.ground.is_over() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    async fn retry_one(&mut self, stretch: &Unread, outputs: &mut Outputs) -> Result<(), Stop> {
+        let mut height = stretch.from;
+        while height <= stretch.to && !self.ground.is_over() {
+            let standing = self.ground.stand(self.node).await?;
+            height = height.max(standing.pruned_below.unwrap_or_default());
+            let last = stretch.to.min(height + SLICE - 1).min(standing.booked_to());
+            let (mut slice, from) = (Slice::default(), height);
+            while height <= last {
+                let Ok(read) = ask(self.ground, self.node, &standing, (height, height)).await? else {
+                    break;
+                };
+                outputs.payments += read.payments;
+                slice.note(height, height, read);
+                (height, self.blocks) = (height + 1, self.blocks + 1);
+                self.ground.keep_pace(self.began, self.blocks).await;
+            }
+            let is_stuck = height <= last || height == from;
+            self.conclude(&standing, slice).await?;
+            if is_stuck {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks up to `last`, and what in them does not agree.
     async fn slice(
         &mut self,
         standing: &Standing,
         last: u64,
+        slice: &mut Slice,
         outputs: &mut Outputs,
         told: Told<'_>,
-    ) -> Result<Vec<FindingRow>, Stop> {
-        let mut suspects = Vec::new();
-        while self.mark.place <= last && !self.ground.is_over() {
-            let height = self.mark.place;
+    ) -> Result<(), Stop> {
+        while self.begin.mark.place <= last && !self.ground.is_over() {
+            let height = self.begin.mark.place;
             // Logs come by ranges of blocks.
             let to = match self.node {
-                Node::Bitcoin(_) => height,
-                Node::Evm(_) => last,
+                Node::Evm(_) if height > self.single_to => last,
+                Node::Evm(_) | Node::Bitcoin(_) => height,
             };
+            let below = self.begin.mark.hash;
             match ask(self.ground, self.node, standing, (height, to)).await? {
-                Ok(read) if self.mark.hash.is_some_and(|below| below != read.parent) => {
-                    self.step_back(standing, height, outputs.from_height)?;
+                Ok(read) if below.is_some_and(|below| below != read.parent) => {
+                    self.step_back(standing, height, outputs)?;
                     break;
                 }
                 Ok(read) => {
                     outputs.payments += read.payments;
-                    suspects.extend(read.faults);
-                    for (subject, why) in read.unproven {
-                        unproven(&mut outputs.unproven, &mut outputs.unproven_count, subject, why);
-                    }
-                    (self.mark.place, self.mark.hash) = (to + 1, Some(read.hash));
+                    (self.begin.mark.place, self.begin.mark.hash) = (to + 1, Some(read.hash));
+                    slice.note(height, to, read);
+                    (self.unread_in_a_row, self.blocks) = (0, self.blocks + (to + 1 - height));
                 }
+                Err(_) if to > height => self.single_to = to,
                 Err(why) => {
-                    // A pruned node has nothing below that, and everything above.
-                    let next = standing
-                        .pruned_below
-                        .map_or(height + 1, |kept| kept.max(height + 1));
-                    let subject = format!("blocks {height} to {}", next - 1);
-                    unproven(&mut outputs.unproven, &mut outputs.unproven_count, subject, why);
-                    (self.mark.place, self.mark.hash) = (next, None);
+                    let next = self.after_unread(standing, height).await?;
+                    slice.note_unread(height, next - 1, why);
+                    (self.begin.mark.place, self.begin.mark.hash) = (next, None);
+                    self.blocks += 1;
                 }
             }
-            outputs.to_height = outputs.to_height.max(self.mark.place.saturating_sub(1));
-            self.blocks += self.mark.place.saturating_sub(height);
+            outputs.to_height = outputs.to_height.max(self.begin.mark.place.saturating_sub(1));
             self.tell(standing, outputs.from_height, told);
             self.ground.keep_pace(self.began, self.blocks).await;
         }
-        Ok(suspects)
+        Ok(())
     }
 
-    /// The block does not follow from the one before: there was a reorg between two looks.
-    fn step_back(&mut self, standing: &Standing, height: u64, first: u64) -> Result<(), Stop> {
+    /// Where to go on behind a block that the node cannot show. A node that has dropped old blocks has none
+    /// below a height, and everything above.
+    async fn after_unread(&mut self, standing: &Standing, height: u64) -> Result<u64, Stop> {
+        if let Some(kept) = standing.pruned_below.filter(|kept| *kept > height) {
+            return Ok(kept);
+        }
+        self.unread_in_a_row += 1;
+        if self.unread_in_a_row < UNREAD_IN_A_ROW {
+            return Ok(height + 1);
+        }
+        self.unread_in_a_row = 0;
+        let (mut unread, mut shown) = (height, standing.booked_to() + 1);
+        while unread + 1 < shown {
+            let middle = unread + (shown - unread) / 2;
+            match ask(self.ground, self.node, standing, (middle, middle)).await? {
+                Ok(_) => shown = middle,
+                Err(_) => unread = middle,
+            }
+        }
+        Ok(shown)
+    }
+
+    /// The block does not follow from the one before: there was a reorg between two looks, here or since the
+    /// last run.
+    fn step_back(&mut self, standing: &Standing, height: u64, outputs: &mut Outputs) -> Result<(), Stop> {
         self.steps_back += 1;
         if self.steps_back > STEPS_BACK {
             let why = format!("its blocks below {height} change while they are read");
-            return Err(Stop::Unasked(why));
+            return Err(Stop::Unasked(Unasked::TwoBranches.because(why)));
         }
-        let back = height.saturating_sub(standing.window);
-        (self.mark.place, self.mark.hash) = (back.max(first.min(height)), None);
+        let window = height.saturating_sub(standing.window);
+        let back = self
+            .begin
+            .reanchored
+            .map_or(window, |below| window.min(below + 1));
+        let back = back.max(self.begin.floor).min(height);
+        (self.begin.mark.place, self.begin.mark.hash) = (back, None);
+        outputs.from_height = outputs.from_height.min(back);
         Ok(())
     }
 
@@ -173,7 +329,7 @@ impl Walk<'_> {
         }
         self.told_at = now;
         let ms = u64::try_from(millis(now - self.began)).unwrap_or(1).max(1);
-        let (alias, place) = (self.ground.config.alias(), self.mark.place);
+        let (alias, place) = (self.ground.config.alias(), self.begin.mark.place);
         let (done, all) = (
             place.saturating_sub(first),
             (standing.top + 1).saturating_sub(first),
@@ -187,24 +343,26 @@ impl Walk<'_> {
     }
 }
 
-/// Where to begin, and whether marks are to be kept: not those of blocks beyond the ones that were read.
-async fn begin(ground: &Ground<'_>, standing: &Standing) -> Result<(AuditMark, bool), Stop> {
+async fn begin(ground: &Ground<'_>, standing: &Standing) -> Result<Begin, Stop> {
     let key = standing.chain.key;
-    let (mut mark, lowest, listed, version) = ground
+    let (mut mark, lowest, all, listed, version, reanchored) = ground
         .store
         .apart(move |database| {
             database.read(|tx| {
                 let mark = tx.audit_mark(key, PASS)?;
                 let since = (mark.place > 0).then_some(mark.version);
                 let (version, lowest) = (tx.list_version()?, tx.lowest_from(key, since)?);
-                Ok((mark, lowest, tx.listed_from(key)?, version))
+                let all = tx.lowest_from(key, None)?;
+                let reanchored = tx.reanchored(key, mark.round_at.unwrap_or_default())?;
+                Ok((mark, lowest, all, tx.listed_from(key)?, version, reanchored))
             })
         })
         .await?;
     let start = standing.chain.start_height.unwrap_or_default();
     let known = mark.place;
+    let all = all.unwrap_or(start).max(1);
     let mut place = match known {
-        0 => lowest.unwrap_or(start).max(1),
+        0 => all,
         known => lowest.map_or(known, |lowest| known.min(lowest)),
     };
     let is_lowered = |caip: &String, from: u64| mark.tokens.get(caip).is_none_or(|before| *before > from);
@@ -214,11 +372,7 @@ async fn begin(ground: &Ground<'_>, standing: &Standing) -> Result<(AuditMark, b
         }
     }
     if ground.audit.scope.again {
-        let all = ground
-            .store
-            .apart(move |database| database.read(|tx| tx.lowest_from(key, None)))
-            .await?;
-        place = all.unwrap_or(start).max(1);
+        place = all;
     }
     if let Some(from) = ground.audit.scope.from {
         place = from;
@@ -227,134 +381,10 @@ async fn begin(ground: &Ground<'_>, standing: &Standing) -> Result<(AuditMark, b
         (mark.place, mark.hash) = (place, None);
     }
     (mark.version, mark.tokens) = (version.0, listed);
-    Ok((
+    Ok(Begin {
         mark,
-        known == 0 && ground.audit.scope.from.is_none() || place <= known,
-    ))
-}
-
-async fn keep(
-    ground: &Ground<'_>,
-    standing: &Standing,
-    mark: &AuditMark,
-    is_kept: bool,
-) -> Result<(), StoreError> {
-    if !is_kept {
-        return Ok(());
-    }
-    let (key, mark) = (standing.chain.key, mark.clone());
-    let kept = ground.store.write(move |tx| tx.set_audit_mark(key, PASS, &mark));
-    kept.await
-}
-
-/// Reads blocks, and holds what they pay against the books.
-async fn ask(
-    ground: &Ground<'_>,
-    node: &Node,
-    standing: &Standing,
-    (from, to): (u64, u64),
-) -> Result<Asked, Stop> {
-    let shown = match node {
-        Node::Bitcoin(source) => blocks::of_bitcoin(source, node, from).await?,
-        Node::Evm(source) => blocks::of_evm(ground, source, node, standing, (from, to)).await?,
-    };
-    let shown = match shown {
-        Ok(shown) => shown,
-        Err(why) => return Ok(Err(why)),
-    };
-    let (key, paid) = (standing.chain.key, shown.paid.clone());
-    let (booked, ours) = ground
-        .store
-        .apart(move |database| {
-            database.read(|tx| Ok((tx.booked(key, paid.clone())?, tx.header_at(key, to)?)))
-        })
-        .await?;
-    let payments = booked.len() as u64;
-    let mut faults = Vec::new();
-    if let Some(ours) = ours.filter(|ours| ours.header.hash != shown.hash) {
-        let id = &standing.chain.id;
-        faults.push(FindingRow {
-            chain: Some(key),
-            kind: FindingKind::OtherBlock,
-            subject: format!("block {to}"),
-            height: Some(to),
-            what: format!(
-                "the chain has block {} at height {to}, the books have {}",
-                id.print(shown.hash),
-                id.print(ours.header.hash)
-            ),
-            found_at: 0,
-        });
-    }
-    for (paid, booked) in booked {
-        let is_internal = booked.output.as_ref().is_some_and(|output| output.is_internal);
-        let is_all_ours = is_internal && shown.is_all_ours(ground, key, &paid).await?;
-        faults
-            .extend(judge_paid(&paid, &booked, is_all_ours).map(|kind| row(standing, kind, &paid, &booked)));
-    }
-    Ok(Ok(Read {
-        hash: shown.hash,
-        parent: shown.parent,
-        payments,
-        faults,
-        unproven: shown.unproven,
-    }))
-}
-
-pub(super) fn row(standing: &Standing, kind: FindingKind, paid: &Paid, booked: &Booked) -> FindingRow {
-    FindingRow {
-        chain: Some(standing.chain.key),
-        kind,
-        subject: words::outpoint(standing, &paid.outpoint),
-        height: Some(paid.at.height),
-        what: words::of_paid(standing, kind, paid, booked),
-        found_at: 0,
-    }
-}
-
-/// What does not agree is asked again, the books and the node, before it is told.
-async fn confirm(ground: &Ground<'_>, node: &Node, mut suspects: Vec<FindingRow>) -> Result<(), Stop> {
-    for _ in 0..ASKED_AGAIN {
-        if suspects.is_empty() {
-            return Ok(());
-        }
-        ground.wait().await;
-        let standing = ground.stand(node).await?;
-        let heights: BTreeSet<u64> = suspects.iter().filter_map(|row| row.height).collect();
-        let mut still = Vec::new();
-        for height in heights.into_iter().filter(|height| *height <= standing.top) {
-            if let Ok(read) = ask(ground, node, &standing, (height, height)).await? {
-                let is_suspect = |row: &FindingRow| {
-                    suspects
-                        .iter()
-                        .any(|known| (known.kind, &known.subject) == (row.kind, &row.subject))
-                };
-                still.extend(read.faults.into_iter().filter(is_suspect));
-            }
-        }
-        suspects = still;
-    }
-    ground.tell(suspects).await?;
-    Ok(())
-}
-
-/// What was found in blocks before, which are not read again otherwise.
-async fn look_again(ground: &Ground<'_>, node: &Node, standing: &Standing) -> Result<(), Stop> {
-    for known in ground.known_findings(&standing.chain).await? {
-        let is_of_block = !known.subject.starts_with("cr_") && known.kind != FindingKind::UnspentUnbooked;
-        let Some(height) = known.height.filter(|_| is_of_block) else {
-            continue;
-        };
-        let Ok(read) = ask(ground, node, standing, (height, height)).await? else {
-            continue;
-        };
-        let stands = read
-            .faults
-            .iter()
-            .any(|row| (row.kind, &row.subject) == (known.kind, &known.subject));
-        if !stands {
-            ground.clear(&standing.chain, &known.subject).await?;
-        }
-    }
-    Ok(())
+        is_kept: known == 0 && ground.audit.scope.from.is_none() || place <= known,
+        floor: ground.audit.scope.from.unwrap_or(all).min(place),
+        reanchored,
+    })
 }

@@ -1,6 +1,7 @@
 //! What an audit tells, as it is stored and as `--json` shows it.
 
 use super::ground::Stop;
+use super::limits::NotChecked;
 use crate::clock::rfc3339;
 use crate::config::ChainConfig;
 use crate::rules::audit::FindingKind;
@@ -8,7 +9,7 @@ use crate::store::{ChainRow, FindingRow, LedgerMark, StoreError, Violation};
 use serde::{Deserialize, Serialize};
 
 /// So many that are unproven are named; all are counted.
-const UNPROVEN_NAMED: usize = 100;
+pub(super) const UNPROVEN_NAMED: usize = 100;
 
 /// What one run found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +76,10 @@ pub struct ChainReport {
     pub chain_id: String,
     /// Why nothing more of it could be asked.
     pub stopped: Option<String>,
+    /// What was not looked at, why, and what to do about it.
+    pub not_checked: Vec<NotChecked>,
+    /// Its time was over before it was through.
+    pub is_cut: bool,
     /// Its credits; `None` = they were not asked.
     pub credits: Option<Credits>,
     /// Its blocks; `None` = they were not asked.
@@ -96,8 +101,13 @@ pub struct Credits {
     pub by_unspent: u64,
     /// So many are younger than the audit looks.
     pub too_young: u64,
+    /// So many are in blocks that the node does not have.
+    pub beyond: u64,
     /// All that count were asked for.
     pub is_whole: bool,
+    /// Its time was over before.
+    #[serde(skip)]
+    pub(super) is_cut: bool,
     /// What the node could not show.
     pub unproven: Vec<Unproven>,
     /// So many of them; the first are named.
@@ -117,7 +127,7 @@ pub struct Outputs {
     pub is_to_tip: bool,
     /// What the node could not show.
     pub unproven: Vec<Unproven>,
-    /// So many of them; the first are named.
+    /// So many of them, those of earlier runs included; the first are named.
     pub unproven_count: u64,
 }
 
@@ -144,6 +154,8 @@ pub struct Unproven {
 pub struct Found {
     /// What kind; see [`FindingKind`].
     pub kind: String,
+    /// The pass that found it, and takes it back once it agrees again.
+    pub pass: String,
     /// The chain's alias; `None` = of the books as a whole.
     pub chain: Option<String>,
     /// What it is about.
@@ -160,17 +172,12 @@ impl Report {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The ledger of a stored report. One of another version has none, which costs one comparison.
-    pub(super) fn ledger_of(text: &str) -> Option<Ledger> {
-        serde_json::from_str::<Report>(text).ok()?.books?.ledger
-    }
-
-    /// How many could not be shown, all chains together.
+    /// How much could not be shown, all chains together.
     pub fn unproven(&self) -> u64 {
         let of = |chain: &ChainReport| {
             let credits = chain.credits.as_ref().map_or(0, |credits| credits.unproven_count);
             let outputs = chain.outputs.as_ref().map_or(0, |outputs| outputs.unproven_count);
-            credits + outputs + u64::from(chain.stopped.is_some())
+            credits + outputs + chain.not_checked.len() as u64
         };
         self.chains.iter().map(of).sum()
     }
@@ -189,16 +196,24 @@ impl ChainReport {
     pub(super) fn note_end(&mut self, ended: Result<(), Stop>) -> Result<(), StoreError> {
         match ended {
             Ok(()) => {}
-            Err(Stop::Unasked(why)) => self.stopped = Some(why),
+            Err(Stop::Unasked(why)) => self.note_stop(why),
             Err(Stop::Store(error)) => return Err(error),
         }
         Ok(())
     }
 
+    /// Notes why nothing more can be asked; each reason once.
+    pub(super) fn note_stop(&mut self, why: NotChecked) {
+        self.stopped = Some(why.what.clone());
+        if !self.not_checked.contains(&why) {
+            self.not_checked.push(why);
+        }
+    }
+
     pub(super) fn is_complete(&self) -> bool {
         let credits = |credits: &Credits| credits.unproven_count == 0 && credits.is_whole;
         let outputs = |outputs: &Outputs| outputs.unproven_count == 0 && outputs.is_to_tip;
-        self.stopped.is_none()
+        self.not_checked.is_empty()
             && self.credits.as_ref().is_none_or(credits)
             && self.outputs.as_ref().is_none_or(outputs)
     }
@@ -231,14 +246,6 @@ impl Ledger {
             since,
         }
     }
-
-    pub(super) fn mark(&self) -> Option<LedgerMark> {
-        Some(LedgerMark {
-            credits: self.credits,
-            journal: self.journal,
-            sha256: const_hex::decode_to_array(&self.sha256).ok()?,
-        })
-    }
 }
 
 impl Found {
@@ -246,6 +253,7 @@ impl Found {
         let kind: FindingKind = row.kind;
         Found {
             kind: kind.word().to_owned(),
+            pass: row.pass.word().to_owned(),
             chain: chain.map(|chain| chain.alias.clone()),
             subject: row.subject.clone(),
             what: row.what.clone(),

@@ -3,10 +3,11 @@
 
 use super::ground::{ASKED_AGAIN, Ground, Node, Standing, Stop};
 use super::report::{ChainReport, UnspentCoins};
-use super::{Told, outputs};
-use crate::chain::bitcoin::{BitcoinSource, Unspent};
+use super::{Told, held};
+use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource, Unspent};
+use crate::config::ChainConfig;
 use crate::egress::HttpDial;
-use crate::rules::audit::{FindingKind, judge_paid};
+use crate::rules::audit::{AuditPass, FindingKind, judge_paid};
 use crate::rules::{Asset, Outpoint, Paid, Script, TaggedBlock};
 use crate::store::{FindingRow, StoreError};
 
@@ -36,14 +37,26 @@ async fn walk(
     let scripts = scripts(ground, &first).await?;
     let alias = ground.config.alias().to_owned();
     let mut tell = |hundredths: u8| told(&format!("{alias} unspent: {hundredths} %"));
-    let set = source.unspent_of(&scripts, &mut tell).await?;
+    let walk = match ground.config {
+        ChainConfig::Bitcoin(chain) => BitcoinConfig::of(chain).ok(),
+        ChainConfig::Evm(_) => None,
+    };
+    let walk = walk.map(|config| {
+        let second = BitcoinSource::new(config, HttpDial::new(), ground.audit.clock);
+        ground.audit.walks.begin(second)
+    });
+    let set = source.unspent_of(&scripts, &mut tell).await;
+    // Dropped on the way here, it is stopped.
+    if let Some(walk) = walk {
+        walk.end();
+    }
+    let set = set?;
     let standing = ground.stand(node).await?;
     let mut suspects = judge(ground, &standing, &set.coins).await?;
-    for known in ground.known_findings(&standing.chain).await? {
-        let is_over = known.kind == FindingKind::UnspentUnbooked
-            && !suspects.iter().any(|(row, _)| row.subject == known.subject);
-        if is_over {
-            ground.clear(&standing.chain, &known.subject).await?;
+    for known in ground.known_findings(&standing.chain, AuditPass::Unspent).await? {
+        let is_it = |row: &FindingRow| (row.kind, &row.subject) == (known.kind, &known.subject);
+        if !suspects.iter().any(|(row, _)| is_it(row)) {
+            ground.clear(known).await?;
         }
     }
     for _ in 0..ASKED_AGAIN {
@@ -103,7 +116,11 @@ async fn judge(
             Some(kind) => kind,
             None => continue,
         };
-        found.push((outputs::row(standing, kind, &paid, &booked), paid.outpoint));
+        let row = FindingRow {
+            pass: AuditPass::Unspent,
+            ..held::row(standing, kind, &paid, &booked)
+        };
+        found.push((row, paid.outpoint));
     }
     Ok(found)
 }

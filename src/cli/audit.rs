@@ -4,7 +4,7 @@ use super::audit_args::Audit;
 use super::open;
 use super::out::{self, Out};
 use super::{Outcome, Problem};
-use crate::audit::{self, AuditError, ChainReport, Pace, Report, Scope};
+use crate::audit::{self, AuditError, ChainReport, Pace, Report, Scope, Walks};
 use crate::check::counted;
 use crate::clock::Clock;
 use crate::config::{ChainConfig, Config};
@@ -12,6 +12,9 @@ use crate::store::Store;
 use anyhow::Context as _;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
+
+/// How long the nodes have to stop what they do for it.
+const STOPPED_IN: Duration = Duration::from_secs(5);
 
 /// Asks nodes and books anew. What does not agree is a problem found; what could not be proven is no success
 /// either.
@@ -25,6 +28,7 @@ pub(super) fn audit(out: &mut Out, config: &Config, args: &Audit) -> anyhow::Res
             longest: args.minutes.map(|minutes| Duration::from_secs(minutes * 60)),
         },
         actor: "operator",
+        walks: Walks::default(),
     };
     let report = run(config, &audit)?;
     if let Some(file) = &args.report {
@@ -73,7 +77,7 @@ fn run(config: &Config, audit: &audit::Audit) -> anyhow::Result<Report> {
     runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt()).context("start the audit")?;
         let mut told = |line: &str| out::note(line);
-        tokio::select! { biased;
+        let ended = tokio::select! { biased;
             _ = interrupt.recv() => Err(Problem::misuse(
                 "stopped by Ctrl-C",
                 "run it again: it goes on with what was not asked yet",
@@ -86,7 +90,13 @@ fn run(config: &Config, audit: &audit::Audit) -> anyhow::Result<Report> {
                 }
                 other @ AuditError::Store(_) => other.into(),
             }),
+        };
+        // A node that does not answer is not waited for.
+        tokio::select! { biased;
+            () = audit.walks.stopped() => {}
+            () = audit.clock.sleep(STOPPED_IN) => {}
         }
+        ended
     })
 }
 
@@ -185,8 +195,9 @@ fn print_chain(out: &mut Out, report: &ChainReport) -> anyhow::Result<()> {
     for what in &report.not_looked_for {
         row(out, &name("inner"), what)?;
     }
-    match &report.stopped {
-        Some(why) => row(out, &report.chain, &format!("unproven: {why}")),
-        None => Ok(()),
+    for unchecked in &report.not_checked {
+        row(out, &report.chain, &format!("unproven: {}", unchecked.what))?;
+        row(out, "", &format!("next: {}", unchecked.next))?;
     }
+    Ok(())
 }

@@ -235,6 +235,14 @@ impl<'c> ChainConfig<'c> {
         }
     }
 
+    /// How many blocks a reorg may disconnect.
+    pub fn reorg_window(self) -> u64 {
+        match self {
+            ChainConfig::Bitcoin(chain) => chain.reorg_window,
+            ChainConfig::Evm(chain) => chain.reorg_window,
+        }
+    }
+
     /// What kind of chain it is, for people.
     pub fn kind(self) -> String {
         match self {
@@ -437,11 +445,10 @@ impl Config {
 
     /// The smallest reorg window of the chains: that far down no header may be missing.
     pub fn smallest_window(&self) -> u64 {
-        let window = |chain: ChainConfig<'_>| match chain {
-            ChainConfig::Bitcoin(chain) => chain.reorg_window,
-            ChainConfig::Evm(chain) => chain.reorg_window,
-        };
-        self.chains().map(window).min().unwrap_or_default()
+        self.chains()
+            .map(ChainConfig::reorg_window)
+            .min()
+            .unwrap_or_default()
     }
 
     /// The chain of that alias, of whatever kind.

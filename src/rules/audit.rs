@@ -64,6 +64,47 @@ impl FindingKind {
     }
 }
 
+/// Who asked: what one pass found no other one takes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AuditPass {
+    /// The tables, of themselves.
+    Books,
+    /// Credits, by their outpoints.
+    Credits,
+    /// What is due.
+    Overdue,
+    /// What blocks pay.
+    Outputs,
+    /// What is unspent.
+    Unspent,
+}
+
+impl AuditPass {
+    const ALL: [AuditPass; 5] = [
+        AuditPass::Books,
+        AuditPass::Credits,
+        AuditPass::Overdue,
+        AuditPass::Outputs,
+        AuditPass::Unspent,
+    ];
+
+    /// The word in the database and in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            AuditPass::Books => "books",
+            AuditPass::Credits => "credits",
+            AuditPass::Overdue => "overdue",
+            AuditPass::Outputs => "outputs",
+            AuditPass::Unspent => "unspent",
+        }
+    }
+
+    /// Reads [`AuditPass::word`] back.
+    pub fn from_word(word: &str) -> Option<AuditPass> {
+        AuditPass::ALL.into_iter().find(|pass| pass.word() == word)
+    }
+}
+
 /// What the books say of a credit that counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {

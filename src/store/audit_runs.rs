@@ -5,7 +5,7 @@ use super::chains::{ChainKey, one};
 use super::codec::{int, uint};
 use super::{ReadTx, StoreError, WriteTx};
 use crate::rules::BlockHash;
-use crate::rules::audit::FindingKind;
+use crate::rules::audit::{AuditPass, FindingKind};
 use rusqlite::{OptionalExtension as _, params};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
@@ -33,6 +33,8 @@ pub struct AuditMark {
 pub struct FindingRow {
     /// The chain; `None` = of the books as a whole.
     pub chain: Option<ChainKey>,
+    /// Who found it.
+    pub pass: AuditPass,
     /// What kind.
     pub kind: FindingKind,
     /// What it is about.
@@ -101,16 +103,19 @@ impl ReadTx<'_> {
     /// What does not agree, as far as is known, oldest first.
     pub fn findings(&self) -> Result<Vec<FindingRow>, StoreError> {
         let mut statement = self.conn().prepare_cached(
-            "SELECT chain, kind, subject, height, what, found_at FROM audit_findings WHERE gone_at IS NULL \
-             ORDER BY id",
+            "SELECT chain, kind, subject, height, what, found_at, pass FROM audit_findings \
+             WHERE gone_at IS NULL ORDER BY id",
         )?;
         let mut rows = statement.query([])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
             let kind: String = row.get(1)?;
             let height: Option<i64> = row.get(3)?;
+            let pass: String = row.get(6)?;
             found.push(FindingRow {
                 chain: row.get::<_, Option<i64>>(0)?.map(ChainKey),
+                pass: AuditPass::from_word(&pass)
+                    .ok_or_else(|| StoreError::Corrupt(format!("a finding of the pass {pass}")))?,
                 kind: FindingKind::from_word(&kind)
                     .ok_or_else(|| StoreError::Corrupt(format!("a finding of the kind {kind}")))?,
                 subject: row.get(2)?,
@@ -122,15 +127,29 @@ impl ReadTx<'_> {
         Ok(found)
     }
 
-    /// The report of the last run that came to its end and asked the books.
-    pub fn last_ledger_report(&self) -> Result<Option<String>, StoreError> {
-        let report = one::<String>(
-            self.conn(),
-            "SELECT report FROM audit_runs WHERE report IS NOT NULL \
-             AND json_extract(report, '$.books.ledger') IS NOT NULL ORDER BY id DESC LIMIT 1",
+    /// The ledger as it was hashed last, and when that was.
+    pub fn kept_ledger(&self) -> Result<Option<(LedgerMark, i64)>, StoreError> {
+        let row = self.conn().query_row(
+            "SELECT credits, journal, sha256, at FROM audit_ledger",
             [],
-        )?;
-        Ok(report)
+            |row| {
+                Ok((
+                    row.get::<_, i64>(0)?,
+                    row.get::<_, i64>(1)?,
+                    row.get(2)?,
+                    row.get(3)?,
+                ))
+            },
+        );
+        let Some((credits, journal, sha256, at)) = row.optional()? else {
+            return Ok(None);
+        };
+        let mark = LedgerMark {
+            credits: uint(credits)?,
+            journal: uint(journal)?,
+            sha256,
+        };
+        Ok(Some((mark, at)))
     }
 
     /// The ledger from its beginning on: as much of it as `like` has, or all of it.
@@ -191,6 +210,17 @@ impl WriteTx<'_> {
         Ok(self.conn().last_insert_rowid())
     }
 
+    /// Keeps the ledger as it is now, for the next run.
+    pub fn keep_ledger(&mut self, mark: &LedgerMark) -> Result<(), StoreError> {
+        self.conn().execute(
+            "INSERT INTO audit_ledger (id, credits, journal, sha256, at) VALUES (1, ?1, ?2, ?3, ?4) \
+             ON CONFLICT (id) DO UPDATE SET credits = excluded.credits, journal = excluded.journal, \
+             sha256 = excluded.sha256, at = excluded.at",
+            params![int(mark.credits)?, int(mark.journal)?, mark.sha256, self.now_ms],
+        )?;
+        Ok(())
+    }
+
     /// Notes that it came to its end, and forgets the oldest ones.
     pub fn end_audit(&mut self, run: i64, report: &str) -> Result<(), StoreError> {
         self.conn().execute(
@@ -236,14 +266,15 @@ impl WriteTx<'_> {
         let chain = found.chain.map(|chain| chain.0);
         let stood = one::<i64>(
             self.conn(),
-            "SELECT 1 FROM audit_findings WHERE kind = ?1 AND coalesce(chain, 0) = coalesce(?2, 0) \
-             AND subject = ?3 AND gone_at IS NULL",
-            params![found.kind.word(), chain, found.subject],
+            "SELECT 1 FROM audit_findings WHERE pass = ?4 AND kind = ?1 \
+             AND coalesce(chain, 0) = coalesce(?2, 0) AND subject = ?3 AND gone_at IS NULL",
+            params![found.kind.word(), chain, found.subject, found.pass.word()],
         )?;
         self.conn().execute(
-            "INSERT INTO audit_findings (chain, kind, subject, height, what, found_at, seen_at) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6) ON CONFLICT (kind, coalesce(chain, 0), subject) DO UPDATE \
-             SET what = excluded.what, height = excluded.height, seen_at = excluded.seen_at, \
+            "INSERT INTO audit_findings (chain, kind, subject, height, what, found_at, seen_at, pass) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7) \
+             ON CONFLICT (pass, kind, coalesce(chain, 0), subject) DO UPDATE SET what = excluded.what, \
+             height = excluded.height, seen_at = excluded.seen_at, \
              found_at = iif(gone_at IS NULL, found_at, excluded.found_at), gone_at = NULL",
             params![
                 chain,
@@ -251,20 +282,27 @@ impl WriteTx<'_> {
                 found.subject,
                 found.height.map(int).transpose()?,
                 found.what,
-                self.now_ms
+                self.now_ms,
+                found.pass.word()
             ],
         )?;
         Ok(stood.is_none())
     }
 
-    /// What was asked again and agrees now.
-    pub fn clear_finding(&mut self, chain: Option<ChainKey>, subject: &str) -> Result<(), StoreError> {
+    /// What was asked again by the pass that found it, and agrees now.
+    pub fn clear_finding(&mut self, known: &FindingRow) -> Result<(), StoreError> {
         self.conn()
             .prepare_cached(
-                "UPDATE audit_findings SET gone_at = ?3 WHERE coalesce(chain, 0) = coalesce(?1, 0) \
-                 AND subject = ?2 AND gone_at IS NULL",
+                "UPDATE audit_findings SET gone_at = ?5 WHERE pass = ?1 AND kind = ?2 \
+                 AND coalesce(chain, 0) = coalesce(?3, 0) AND subject = ?4 AND gone_at IS NULL",
             )?
-            .execute(params![chain.map(|chain| chain.0), subject, self.now_ms])?;
+            .execute(params![
+                known.pass.word(),
+                known.kind.word(),
+                known.chain.map(|chain| chain.0),
+                known.subject,
+                self.now_ms
+            ])?;
         Ok(())
     }
 }

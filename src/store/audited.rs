@@ -23,6 +23,17 @@ pub struct ClaimRow {
     pub claim: Claim,
 }
 
+/// How many claims of a chain there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClaimCounts {
+    /// All.
+    pub all: u64,
+    /// Those in blocks above what can be asked for.
+    pub above: u64,
+    /// Of them, those that are too young.
+    pub young: u64,
+}
+
 /// The next claims of a chain. The plus keeps the order of credits, so that nothing is sorted.
 pub(super) const CLAIMS_SLICE: &str =
     "+c.chain = ?1 AND c.rowid > ?2 AND d.height <= ?3 ORDER BY c.rowid LIMIT ?4";
@@ -71,14 +82,35 @@ impl ReadTx<'_> {
         Ok(found)
     }
 
-    /// How many credits of a chain count.
-    pub fn claim_count(&self, chain: ChainKey) -> Result<u64, StoreError> {
-        let count = one::<i64>(
-            self.conn(),
-            "SELECT count(*) FROM deposits WHERE chain = ?1 AND state = 'credited'",
-            [chain.0],
+    /// How many credits of a chain count: all, those in blocks above `top`, and those above `wanted`.
+    pub fn claim_counts(&self, chain: ChainKey, top: u64, wanted: u64) -> Result<ClaimCounts, StoreError> {
+        let counts = self.conn().query_row(
+            "SELECT count(*), count(*) FILTER (WHERE height > ?2), count(*) FILTER (WHERE height > ?3) \
+             FROM deposits WHERE chain = ?1 AND state = 'credited'",
+            params![chain.0, int(top)?, int(wanted)?],
+            |row| {
+                Ok((
+                    row.get::<_, i64>(0)?,
+                    row.get::<_, i64>(1)?,
+                    row.get::<_, i64>(2)?,
+                ))
+            },
         )?;
-        uint(count.unwrap_or_default())
+        Ok(ClaimCounts {
+            all: uint(counts.0)?,
+            above: uint(counts.1)?,
+            young: uint(counts.2)?,
+        })
+    }
+
+    /// The block below the lowest that operators went back to after a moment.
+    pub fn reanchored(&self, chain: ChainKey, since: i64) -> Result<Option<u64>, StoreError> {
+        let lowest = one::<Option<i64>>(
+            self.conn(),
+            "SELECT min(fork_height) FROM reanchors WHERE chain = ?1 AND state = 'done' AND done_at >= ?2",
+            params![chain.0, since],
+        )?;
+        lowest.flatten().map(uint).transpose()
     }
 
     /// Deposits that could be credited and are not, with the height that each waits for.

@@ -4,7 +4,6 @@ use super::assets::NewAsset;
 use super::codec::{int, uint};
 use super::{ReadTx, StoreError, WriteTx};
 use crate::rules::chain_state::ChainState;
-use crate::rules::fork::REORG_WINDOW_MAX;
 use crate::rules::{BlockHash, ChainId, Header, HeldHeader, ListVersion};
 use rusqlite::{OptionalExtension, Row, params};
 
@@ -448,41 +447,6 @@ impl WriteTx<'_> {
     pub(super) fn held(&self, chain: ChainKey, height: u64) -> Result<HeldHeader, StoreError> {
         self.header_at(chain, height)?
             .ok_or_else(|| StoreError::Contradiction(format!("no header is held at height {height}")))
-    }
-
-    /// Forgets the headers of a stretch below the window, but for those that must be kept for ever: every
-    /// 144th, the one that the chain started on (there is always one to re-anchor to), those of blocks with
-    /// an output of ours, and those at a due height (a late credit names them).
-    pub(super) fn forget_headers(&mut self, chain: ChainKey, from: u64, to: u64) -> Result<(), StoreError> {
-        self.recall.forget_headers();
-        self.conn()
-            .prepare_cached(
-                "DELETE FROM headers WHERE chain = ?1 AND height BETWEEN ?2 AND ?3 AND height % 144 <> 0 \
-                 AND NOT EXISTS (SELECT 1 FROM inclusions i \
-                                 WHERE i.chain = ?1 AND i.height = headers.height) \
-                 AND NOT EXISTS (SELECT 1 FROM deposits d \
-                                 WHERE d.chain = ?1 AND d.due_height = headers.height) \
-                 AND NOT EXISTS (SELECT 1 FROM chains c \
-                                 WHERE c.id = ?1 AND c.start_height = headers.height + 1)",
-            )?
-            .execute(params![chain.0, int(from)?, int(to)?])?;
-        Ok(())
-    }
-
-    /// Forgets what an older, larger window holds below this one. Each connect forgets one height, so nothing
-    /// lies deeper than the largest window that there can be. What is not final on an EVM chain stays.
-    pub fn forget_below_window(&mut self, chain: ChainKey, window: u64) -> Result<(), StoreError> {
-        let row = self.chain_by_key(chain)?;
-        let below = row
-            .cursor
-            .and_then(|tip| Some((tip, tip.height.checked_sub(window + 1)?)));
-        let Some((tip, below)) = below else {
-            return Ok(());
-        };
-        let below = row
-            .finalized
-            .map_or(below, |last| below.min(last.saturating_sub(1)));
-        self.forget_headers(chain, tip.height.saturating_sub(REORG_WINDOW_MAX), below)
     }
 }
 

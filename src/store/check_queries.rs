@@ -265,4 +265,12 @@ pub(super) const QUERIES: &[(Invariant, &str)] = &[
          JOIN invoices v ON v.id = p.invoice \
          WHERE e.subject <> v.inv_id AND e.subject NOT LIKE 'endpoint:%'",
     ),
+    (
+        // What is paid to an invoice's address is credited to whom the address belongs to.
+        Invariant::I4InvoiceBooks,
+        "SELECT i.inv_id, 'it is of merchant ' || i.merchant || ' on chain ' || i.chain \
+         || ', its address of ' || a.merchant || ' on ' || a.chain FROM invoices i \
+         JOIN addresses a ON a.id = i.address JOIN assets s ON s.id = i.asset \
+         WHERE (a.merchant, a.chain, s.chain) IS NOT (i.merchant, i.chain, i.chain)",
+    ),
 ];

@@ -4,11 +4,11 @@
 
 use super::chains::one;
 use super::check_queries::QUERIES;
-use super::codec::uint;
+use super::codec::{int, uint};
 use super::{ReadTx, StoreError};
 use crate::rules::invariants::Invariant;
 use crate::rules::{BlockHash, Work};
-use rusqlite::params;
+use rusqlite::{OptionalExtension as _, params};
 use std::collections::BTreeSet;
 
 /// A property that does not hold, and the row that breaks it.
@@ -56,6 +56,7 @@ enum Part {
     Deliveries,
     Strays,
     Invoices,
+    References,
 }
 
 const PARTS: &[Part] = &[
@@ -68,17 +69,22 @@ const PARTS: &[Part] = &[
     Part::Deliveries,
     Part::Strays,
     Part::Invoices,
+    Part::References,
 ];
 
 /// Checks are numbered from 0 up to this.
 pub const CHECKS: usize = QUERIES.len() + PARTS.len();
 
+/// The last of them, asked of whole files alone.
+const REFERENCES: usize = CHECKS - 1;
+
 /// One look of a check tells of so many violations: where there are more, the first are enough to act on.
 pub const VIOLATIONS_MAX: usize = 1_000;
 
-/// One look of a check goes through so many deposits or invoices.
+/// One look of a check goes through so many deposits, invoices or endpoints.
 const DEPOSITS_MAX: i64 = 10_000;
 const INVOICES_MAX: i64 = 1_000;
+const ENDPOINTS_MAX: i64 = 1_000;
 
 /// What one look of a check found.
 #[derive(Debug, Default)]
@@ -90,14 +96,15 @@ pub struct Looked {
 }
 
 impl ReadTx<'_> {
-    /// Everything that does not hold. `reorg_window` is the smallest that a chain of this database was ever
-    /// followed with: that far below the tip no header may be missing.
+    /// Everything that does not hold, but for rows that point at nothing: SQLite refuses each write of one,
+    /// and only a file from elsewhere may have them. That far below the tip no header may be missing, or as
+    /// far as the window goes that the chain is followed with.
     ///
     /// # Errors
     /// Those of the database.
     pub fn violations(&self, reorg_window: u64) -> Result<Vec<Violation>, StoreError> {
         let mut found = Vec::new();
-        for number in 0..CHECKS {
+        for number in 0..REFERENCES {
             let mut next = Some(0);
             while let Some(from) = next {
                 let looked = self.check(number, reorg_window, from)?;
@@ -135,6 +142,8 @@ impl ReadTx<'_> {
         looked.next = match part {
             Some(Part::Deposits) => self.check_deposits(from, DEPOSITS_MAX, found)?,
             Some(Part::Invoices) => self.check_invoices(from, INVOICES_MAX, found)?,
+            Some(Part::Deliveries) => self.check_deliveries(from, ENDPOINTS_MAX, found)?,
+            Some(Part::References) => self.check_references(from, found)?,
             Some(part) => {
                 self.check_part(*part, reorg_window, found)?;
                 None
@@ -157,9 +166,8 @@ impl ReadTx<'_> {
             Part::InboxEvents => self.check_inbox_events(found),
             Part::ChainEvents => self.check_chain_events(found),
             Part::Unattributed => self.check_unattributed_events(found),
-            Part::Deliveries => self.check_deliveries(found),
             Part::Strays => self.check_strays(found),
-            Part::Deposits | Part::Invoices => Ok(()),
+            Part::Deposits | Part::Invoices | Part::Deliveries | Part::References => Ok(()),
         }
     }
 
@@ -173,13 +181,51 @@ impl ReadTx<'_> {
                 [chain.key.0],
             )?;
             let anchor = anchor.map(uint).transpose()?.unwrap_or_default();
+            // The config of now is not what the headers were kept by.
+            let (window, held_from) = self.conn().query_row(
+                "SELECT min(coalesce(reorg_window, ?2), ?2), headers_from FROM chains WHERE id = ?1",
+                params![chain.key.0, int(reorg_window)?],
+                |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)),
+            )?;
+            let (window, held_from) = (uint(window)?, uint(held_from)?);
             let floor = chain.cursor.map_or(0, |tip| {
                 let first = chain.start_height.unwrap_or_default().saturating_sub(1);
-                tip.height.saturating_sub(reorg_window).max(first).max(anchor)
+                let lowest = tip.height.saturating_sub(window).max(held_from);
+                lowest.max(first).max(anchor)
             });
             self.check_headers(chain.key.0, chain.id.as_str(), floor, found)?;
         }
         Ok(())
+    }
+
+    /// A row that points at nothing is passed over by each question that joins. One table in a look.
+    fn check_references(&self, from: i64, found: &mut Vec<Violation>) -> Result<Option<i64>, StoreError> {
+        let table = self.conn().prepare_cached(
+            "SELECT rowid, name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' \
+             AND rowid > ?1 ORDER BY rowid LIMIT 1",
+        );
+        let table = table?.query_row([from], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
+        });
+        let Some((number, name)) = table.optional()? else {
+            return Ok(None);
+        };
+        let mut statement = self
+            .conn()
+            .prepare_cached("SELECT rowid, parent FROM pragma_foreign_key_check(?1) LIMIT ?2")?;
+        let mut rows = statement.query(params![name, i64::try_from(VIOLATIONS_MAX).unwrap_or(i64::MAX)])?;
+        while let Some(row) = rows.next()? {
+            let (number, parent): (Option<i64>, String) = (row.get(0)?, row.get(1)?);
+            found.push(Violation {
+                invariant: Invariant::I3Justified,
+                subject: match number {
+                    Some(number) => format!("{name} row {number}"),
+                    None => format!("{name} a row"),
+                },
+                what: format!("it points at no row of {parent}"),
+            });
+        }
+        Ok(Some(number))
     }
 
     /// Headers link to each other wherever two neighbours are held, and from `floor` on all of them are.

@@ -44,8 +44,10 @@ pub const FED_AGAIN: Allowed = Allowed {
     tables: &[
         "attempts",
         "audit_findings",
+        "audit_ledger",
         "audit_marks",
         "audit_runs",
+        "audit_unread",
         "evidence",
         "evidence_blocks",
         "jobs",

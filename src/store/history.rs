@@ -3,7 +3,6 @@
 //! last move left it.
 
 use super::checks::Violation;
-use super::endpoints::covers;
 use super::{ReadTx, StoreError};
 use crate::rules::chain_state::ChainState;
 use crate::rules::invariants::Invariant;
@@ -193,7 +192,8 @@ impl ReadTx<'_> {
             ));
         }
         let told: Vec<(&str, Option<&str>)> = tale.events.iter().map(|kind| (*kind, None)).collect();
-        self.check_events(id, Some(deposit.merchant), &told, found)?;
+        let amount = Some(deposit.amount.as_str());
+        self.check_events(id, Some(deposit.merchant), amount, &told, found)?;
 
         let credit_id = ids::credit_id(&deposit.chain, &deposit.outpoint);
         if deposit.credit.as_ref().is_some_and(|id| *id != credit_id) {
@@ -221,7 +221,7 @@ impl ReadTx<'_> {
                 _ => ("credit.reversed", Some("0")),
             })
             .collect();
-        self.check_events(&credit_id, Some(deposit.merchant), &told, found)
+        self.check_events(&credit_id, Some(deposit.merchant), amount, &told, found)
     }
 
     /// The events of one subject are exactly `told` (type, and net where it is a credit's), in order.
@@ -229,6 +229,7 @@ impl ReadTx<'_> {
         &self,
         subject: &str,
         merchant: Option<i64>,
+        amount: Option<&str>,
         told: &[(&str, Option<&str>)],
         found: &mut Vec<Violation>,
     ) -> Result<(), StoreError> {
@@ -258,7 +259,9 @@ impl ReadTx<'_> {
             let is_anew = kind == "credit.state";
             let place = kinds.len().checked_sub(usize::from(is_anew));
             let net = place.and_then(|place| told.get(place)).and_then(|(_, net)| *net);
-            if let Some(what) = body_fault(&row.get::<_, String>(4)?, &kind, sequence, net) {
+            let body: String = row.get(4)?;
+            let fault = body_fault(&body, &kind, sequence, net).or_else(|| amount_fault(&body, amount?));
+            if let Some(what) = fault {
                 wrong(format!("the body of event {sequence}: {what}"));
             }
             last = Some(sequence);
@@ -298,7 +301,7 @@ impl ReadTx<'_> {
                 }
                 last = to;
             }
-            self.check_events(&format!("chain:{}", chain.id), None, &told, found)?;
+            self.check_events(&format!("chain:{}", chain.id), None, None, &told, found)?;
         }
         Ok(())
     }
@@ -312,7 +315,7 @@ impl ReadTx<'_> {
         while let Some(row) = rows.next()? {
             let (id, amount): (String, String) = (row.get(0)?, row.get(2)?);
             let told = [("credit.created", Some(amount.as_str()))];
-            self.check_events(&id, row.get(1)?, &told, found)?;
+            self.check_events(&id, row.get(1)?, Some(&amount), &told, found)?;
         }
         Ok(())
     }
@@ -343,37 +346,7 @@ impl ReadTx<'_> {
             .prepare_cached("SELECT un_id FROM unattributed ORDER BY id")?;
         let ids = statement.query_map([], |row| row.get(0))?;
         for id in ids.collect::<Result<Vec<String>, _>>()? {
-            self.check_events(&id, None, &[("chain.unattributed", None)], found)?;
-        }
-        Ok(())
-    }
-
-    /// Everything that an endpoint asked for and that happened since it was added is on its way to it, or
-    /// was.
-    pub(super) fn check_deliveries(&self, found: &mut Vec<Violation>) -> Result<(), StoreError> {
-        let mut endpoints = self.conn().prepare_cached(
-            "SELECT e.id, e.ep_id, e.merchant, e.types, e.after_event, v.inv_id FROM endpoints e \
-             LEFT JOIN invoices v ON v.id = e.invoice",
-        )?;
-        let mut events = self.conn().prepare_cached(
-            "SELECT type, id FROM events e \
-             WHERE merchant IS ?2 AND seq > ?3 AND subject NOT LIKE 'endpoint:%' \
-             AND (?4 IS NULL OR subject = ?4) \
-             AND NOT EXISTS (SELECT 1 FROM deliveries WHERE event = e.seq AND endpoint = ?1)",
-        )?;
-        let mut rows = endpoints.query([])?;
-        while let Some(row) = rows.next()? {
-            let (key, merchant): (i64, Option<i64>) = (row.get(0)?, row.get(2)?);
-            let (id, types): (String, String) = (row.get(1)?, row.get(3)?);
-            let (after, invoice): (i64, Option<String>) = (row.get(4)?, row.get(5)?);
-            let mut missed = events.query(params![key, merchant, after, invoice])?;
-            while let Some(event) = missed.next()? {
-                let (kind, event): (String, String) = (event.get(0)?, event.get(1)?);
-                if covers(&types, &kind) {
-                    let what = format!("event {event} ({kind}) was never queued for it");
-                    found.push(violation(Invariant::I10OneEvent, &id, what));
-                }
-            }
+            self.check_events(&id, None, None, &[("chain.unattributed", None)], found)?;
         }
         Ok(())
     }
@@ -432,6 +405,18 @@ fn body_fault(body: &str, kind: &str, sequence: i64, net: Option<&str>) -> Optio
     }
     let stated = body["data"]["net_base"].as_str();
     (net.is_some() && stated != net).then(|| format!("net {stated:?} where it is {net:?}"))
+}
+
+/// What was paid is what was told, at each place that says it.
+fn amount_fault(body: &str, amount: &str) -> Option<String> {
+    let body: Value = serde_json::from_str(body).ok()?;
+    let data = &body["data"];
+    let stated = [&data["amount_base"], &data["deposit"]["amount_base"]];
+    let stated = stated.into_iter().filter(|stated| !stated.is_null());
+    let mut other = stated.filter(|stated| *stated != amount);
+    other
+        .next()
+        .map(|stated| format!("the amount {stated} where it is {amount}"))
 }
 
 #[cfg(test)]

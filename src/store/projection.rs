@@ -10,6 +10,8 @@ use std::fmt::Write as _;
 pub(super) const COUNTERS: &[(&str, &str)] = &[
     ("meta", "epoch"),
     ("chains", "mempool_poll"),
+    ("chains", "reorg_window"),
+    ("chains", "headers_from"),
     ("chains", "list_clock_ms"),
     ("chains", "list_applied_at"),
     ("chains", "node_tip_height"),
@@ -51,6 +53,8 @@ const LOOKING: &[&str] = &[
     "audit_runs",
     "audit_marks",
     "audit_findings",
+    "audit_ledger",
+    "audit_unread",
     "evidence_blocks",
     "evidence",
 ];

@@ -20,6 +20,7 @@ pub mod invoices;
 pub mod metrics;
 pub mod net;
 pub mod node;
+pub mod planted;
 pub mod receiver;
 pub mod server;
 pub mod service_manager;

@@ -34,6 +34,7 @@ mod api_page;
 mod api_repeats;
 mod api_sockets;
 mod api_streams;
+mod audit_free;
 mod await_sweep;
 mod bad_nodes;
 mod balancers;

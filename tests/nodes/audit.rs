@@ -2,17 +2,21 @@
 //! it is, though the tables alone say nothing; and where nothing is wrong nothing is found.
 
 mod evm;
+mod lying;
 mod planted;
+mod reach;
 
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::process::{Child, Stdio};
 
 use planted::{PLANTED, Spoilt, UNGUARD, all_missed, answer, kinds, sql};
 
 use crate::common::daemon::{Daemon, Setup};
 use crate::common::node::RegtestNode;
 use crate::common::wait::{PATIENCE, wait_until};
+use crate::common::wallet::RawTx;
 use crate::shop::{Shop, TO_CREDIT, fresh_address, text};
 
 /// The id of no transaction.
@@ -25,10 +29,63 @@ fn open() -> Shop {
     Shop::open_with(|setup| setup.tables += AUDIT)
 }
 
+/// A payment that is credited.
+fn credited(shop: &Shop, sat: u64) -> RawTx {
+    let payment = shop.seen_payment(sat);
+    shop.node.mine(1 + TO_CREDIT);
+    shop.settle();
+    shop.await_state(&payment.txid, "credited");
+    payment
+}
+
+/// Changes the file behind the daemon's back.
+fn change(daemon: &Daemon, sql: &str) {
+    let database = Connection::open(daemon.database()).unwrap();
+    database
+        .execute_batch(sql)
+        .unwrap_or_else(|error| panic!("{error}: {sql}"));
+}
+
+/// A number in the file; 0 where there is none.
+fn number(daemon: &Daemon, sql: &str) -> u64 {
+    let database = Connection::open(daemon.database()).unwrap();
+    let number = database.query_row(sql, [], |row| row.get::<_, Option<i64>>(0));
+    u64::try_from(number.unwrap_or_default().unwrap_or_default()).unwrap()
+}
+
+#[track_caller]
+fn assert_found((answer, code): &(Value, i32), expected: &[&str]) {
+    let expected: BTreeSet<String> = expected.iter().map(|kind| (*kind).to_owned()).collect();
+    assert_eq!((kinds(answer), *code), (expected, 1), "{answer:#}");
+}
+
+/// Nothing is found, and the first chain says why not all of it was looked at.
+#[track_caller]
+fn assert_unchecked((answer, code): &(Value, i32), state: &str) -> Value {
+    assert_eq!((&answer["found"], *code), (&json!([]), 2), "{answer:#}");
+    assert_eq!(answer["is_complete"], false, "{answer:#}");
+    let chains = answer["chains"].as_array().unwrap().iter();
+    let mut unchecked = chains.flat_map(|chain| chain["not_checked"].as_array().unwrap());
+    let found = unchecked.find(|unchecked| unchecked["state"] == state);
+    let found = found.unwrap_or_else(|| panic!("{state}: {answer:#}"));
+    assert!(!text(&found["next"]).is_empty(), "{found}");
+    found.clone()
+}
+
 /// The answer, and how it ended.
 fn audit(daemon: &Daemon, more: &[&str]) -> (Value, i32) {
     let args: Vec<&str> = ["audit", "--json"].iter().chain(more).copied().collect();
     answer(&daemon.cli(&args))
+}
+
+/// One that is under way.
+fn begun(daemon: &Daemon, more: &[&str]) -> Child {
+    let mut command = daemon.command(&[&["audit", "--json"], more].concat());
+    command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
 }
 
 #[track_caller]
@@ -124,10 +181,7 @@ fn audit_finds_each_planted_fault() {
 #[test]
 fn what_agrees_again_is_no_finding_any_more() {
     let mut shop = open();
-    let payment = shop.seen_payment(10_000_000);
-    shop.node.mine(1 + TO_CREDIT);
-    shop.settle();
-    shop.await_state(&payment.txid, "credited");
+    let payment = credited(&shop, 10_000_000);
     shop.daemon.stop();
     let spoilt = Spoilt::of(&shop.daemon, &payment.txid, NOBODY).spoil(PLANTED[0].1);
     let (answer, code) = spoilt.audit(&["--chain", "btc"]);
@@ -150,32 +204,17 @@ fn what_agrees_again_is_no_finding_any_more() {
 #[test]
 fn a_ledger_row_changed_between_two_runs_is_found_for_ever() {
     let mut shop = open();
-    let payment = shop.seen_payment(10_000_000);
-    shop.node.mine(1 + TO_CREDIT);
-    shop.settle();
-    shop.await_state(&payment.txid, "credited");
+    credited(&shop, 10_000_000);
     shop.daemon.stop();
     assert_clean(&shop.daemon, &["--books"]);
-    let database = Connection::open(shop.daemon.database()).unwrap();
-    database
-        .execute_batch(&format!(
-            "{UNGUARD} UPDATE credits SET created_at = created_at + 1;"
-        ))
-        .unwrap();
-    drop(database);
+    let other = "UPDATE credits SET created_at = created_at + 1;";
+    change(&shop.daemon, &format!("{UNGUARD} {other}"));
     for _ in 0..2 {
-        let (answer, code) = audit(&shop.daemon, &["--books"]);
-        assert_eq!(
-            (kinds(&answer), code),
-            (BTreeSet::from(["invariant".to_owned()]), 1)
-        );
-        assert_eq!(answer["found"][0]["subject"], "I2 ledger", "{answer:#}");
+        let found = audit(&shop.daemon, &["--books"]);
+        assert_found(&found, &["invariant"]);
+        assert_eq!(found.0["found"][0]["subject"], "I2 ledger", "{found:#?}");
     }
-    let database = Connection::open(shop.daemon.database()).unwrap();
-    database
-        .execute_batch("UPDATE credits SET created_at = created_at - 1;")
-        .unwrap();
-    drop(database);
+    change(&shop.daemon, &other.replace('+', "-"));
     assert_clean(&shop.daemon, &["--books"]);
 }
 
@@ -208,12 +247,10 @@ fn a_pruned_node_proves_by_its_unspent_coins() {
     assert!(unproven.contains("pruned"), "{unproven}");
     shop.daemon.stop();
     let spoilt = Spoilt::of(&shop.daemon, &payment.txid, NOBODY);
-    let (answer, code) = spoilt
-        .spoil(sql("a payment that is gone"))
-        .audit(&["--unspent", "--chain", "btc"]);
-    assert_eq!(
-        (kinds(&answer), code),
-        (BTreeSet::from(["unspent_unbooked".to_owned()]), 1)
+    let spoilt = spoilt.spoil(sql("a payment that is gone"));
+    assert_found(
+        &spoilt.audit(&["--unspent", "--chain", "btc"]),
+        &["unspent_unbooked"],
     );
 }
 
@@ -267,24 +304,15 @@ fn an_audit_that_was_killed_goes_on() {
     shop.settle();
     shop.await_state(&payment.txid, "credited");
     let place = || {
-        let database = Connection::open(shop.daemon.database()).unwrap();
-        let place = database.query_row(
+        number(
+            &shop.daemon,
             "SELECT place FROM audit_marks WHERE pass = 'outputs'",
-            [],
-            |row| row.get::<_, i64>(0),
-        );
-        u64::try_from(place.unwrap_or_default()).unwrap()
+        )
     };
     let mut killed = 0;
     while killed < 3 {
         let began = place();
-        let mut child = shop
-            .daemon
-            .command(&["audit", "--blocks-per-second", "20", "--json"])
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child = begun(&shop.daemon, &["--blocks-per-second", "20"]);
         wait_until("a slice is done", PATIENCE, || (place() > began).then_some(()));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -305,17 +333,14 @@ fn audit_job_tells_what_it_finds() {
         setup.ops_listen = "127.0.0.1:0".to_owned();
         setup.tables += "[audit]\nage_blocks = 0\n";
     });
-    let payment = shop.seen_payment(10_000_000);
+    credited(&shop, 10_000_000);
     shop.watch();
-    shop.node.mine(1 + TO_CREDIT);
-    shop.settle();
-    shop.await_state(&payment.txid, "credited");
     shop.daemon.stop();
-    let database = Connection::open(shop.daemon.database()).unwrap();
-    let other = "UPDATE outputs SET address = (SELECT max(id) FROM addresses) \
-                 WHERE id = (SELECT output FROM credits); UPDATE jobs SET next_at = 0 WHERE name = 'audit';";
-    database.execute_batch(other).unwrap();
-    drop(database);
+    change(
+        &shop.daemon,
+        "UPDATE outputs SET address = (SELECT max(id) FROM addresses) \
+         WHERE id = (SELECT output FROM credits); UPDATE jobs SET next_at = 0 WHERE name = 'audit';",
+    );
     shop.daemon.start_again();
     shop.settle();
     let line = "creditd_audit_findings{chain=\"btc\",kind=\"other_content\"} 2";
@@ -369,11 +394,9 @@ fn a_lowered_rule_is_read_again() {
     ];
     shop.daemon.json(&rescan);
     shop.await_state(&payment.txid, "credited");
+    let running = "SELECT count(*) FROM rescans WHERE state = 'running'";
     wait_until("the rescan is done", PATIENCE, || {
-        let database = Connection::open(shop.daemon.database()).unwrap();
-        let running = "SELECT count(*) FROM rescans WHERE state = 'running'";
-        let running = database.query_row(running, [], |row| row.get::<_, i64>(0));
-        (running.unwrap() == 0).then_some(())
+        (number(&shop.daemon, running) == 0).then_some(())
     });
     shop.settle();
     let answer = assert_clean(&shop.daemon, &[]);

@@ -28,7 +28,7 @@ mod wanted;
 
 pub use block::RawBlock;
 pub use config::{EvmRules, Inner, NativeRule, TokenRule, TraceCall};
-pub use reread::{Again, CoinAgain, Offer};
+pub use reread::{Again, CoinAgain, Offer, TransfersAgain};
 
 use crate::chain::rpc::{Answer, Limits, Question};
 use crate::chain::{ChainSource, HeaderInfo, Identity, NodeTip, SourceError};

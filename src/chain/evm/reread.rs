@@ -6,6 +6,8 @@
 
 mod ranges;
 
+pub use ranges::TransfersAgain;
+
 use super::answers::{BlockFields, Listed, LogFields, TxFields};
 use super::config::Inner;
 use super::fields::{Account, Data, Field, Word};

@@ -1,6 +1,7 @@
 //! Tests of the store that need its connection: faults below SQLite, the batch runner, the guarantees in the
 //! schema.
 
+mod audit;
 mod batch;
 mod checks;
 mod compare;

@@ -8,6 +8,7 @@ use crate::store::Database;
 use crate::store::audited::{CLAIMS_SLICE, claims_sql};
 use crate::store::check_queries::QUERIES;
 use crate::store::deliveries::DUE_ENDPOINTS;
+use crate::store::delivery_checks::{MISSED_BY_INVOICE, MISSED_BY_OWNER};
 use crate::store::endpoints::{ROTATED, endpoints_about};
 use crate::store::evidence::due_sql;
 use crate::store::idempotency::{FORGET, over_sql};
@@ -133,6 +134,29 @@ fn a_page_of_endpoints_passes_over_no_others() {
         let (sql, _) = endpoints_query(&filter, Some(1), page);
         let steps = plan(&database, &sql);
         assert!(steps[0].ends_with(wanted), "{steps:#?}");
+    }
+}
+
+/// An endpoint of one invoice is not asked about all that happened since.
+#[test]
+fn what_an_endpoint_missed_is_looked_for_where_it_is() {
+    let (_scratch, database) = Scratch::new();
+    for (sql, wanted) in [
+        (
+            MISSED_BY_INVOICE,
+            "SEARCH e USING INDEX sqlite_autoindex_events_2 (subject=?)",
+        ),
+        (
+            MISSED_BY_OWNER,
+            "SEARCH e USING INDEX events_by_merchant (merchant=? AND rowid>?)",
+        ),
+    ] {
+        let steps = plan(&database, sql);
+        assert_eq!(steps[0], wanted, "{steps:#?}");
+        assert!(
+            !steps.iter().any(|step| step.contains("SCAN")),
+            "{sql}: {steps:#?}"
+        );
     }
 }
 

@@ -2,18 +2,25 @@
 
 use serde_json::{Value, json};
 
-use super::AUDIT;
-use super::planted::{Spoilt, all_missed, answer, sql};
-use crate::common::anvil::AnvilNode;
+use super::planted::{Spoilt, all_missed, sql};
+use super::{AUDIT, audit, change};
+use crate::common::anvil::{AnvilNode, quantity};
 use crate::common::contracts::Token;
 use crate::common::daemon::{Daemon, Setup};
 use crate::common::evm::Splitter;
+use crate::common::evm_proxy::EvmProxy;
+use crate::common::evm_proxy::script::{Asked, Fault};
 
 const E1: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
 const E2: &str = "0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359";
 const E3: &str = "0xdbF03B407c01E7cD3CBea99509d93f8DDDC8C6FB";
 
 fn setup(node: &AnvilNode, token: &Token) -> Setup {
+    setup_at(&node.url(), node, token)
+}
+
+/// With a node that is asked at another place.
+fn setup_at(url: &str, node: &AnvilNode, token: &Token) -> Setup {
     Setup::for_evm(format!(
         "{AUDIT}[[evm]]\nalias = \"dev\"\nchain_id = {}\ninstance = \"test\"\npoll_ms = 20\n\
          [[evm.endpoint]]\nname = \"own\"\nurl = \"{}\"\n\
@@ -21,7 +28,7 @@ fn setup(node: &AnvilNode, token: &Token) -> Setup {
          [[evm.token]]\ncontract = \"{}\"\nsymbol = \"TUSD\"\ndecimals = 6\n\
          policy = [ {{ confirmations = 3 }} ]\n",
         node.chain_id(),
-        node.url(),
+        url,
         token.address.to_lowercase()
     ))
 }
@@ -43,11 +50,6 @@ fn wait_credited(daemon: &Daemon, count: usize) {
     });
 }
 
-fn audit(daemon: &Daemon, more: &[&str]) -> (Value, i32) {
-    let args: Vec<&str> = ["audit", "--json"].iter().chain(more).copied().collect();
-    answer(&daemon.cli(&args))
-}
-
 /// What the SQL of a planted fault says beside the rows that it is about.
 const ONE_MORE: &str = "UPDATE outputs SET amount = AMOUNT + 1 WHERE id = OUT; \
      UPDATE credits SET amount = AMOUNT + 1 WHERE output = OUT; \
@@ -55,8 +57,8 @@ const ONE_MORE: &str = "UPDATE outputs SET amount = AMOUNT + 1 WHERE id = OUT; \
 
 /// A shop that was paid in each way, and what it was paid by.
 struct Paid {
-    /// Held while the audit asks it.
-    _node: AnvilNode,
+    node: AnvilNode,
+    token: Token,
     daemon: Daemon,
     coin: String,
     tokens: String,
@@ -88,7 +90,8 @@ fn paid() -> Paid {
     wait_credited(&daemon, 4);
     wait_height(&daemon, node.height());
     Paid {
-        _node: node,
+        node,
+        token,
         daemon,
         coin: bare(&coin),
         tokens: bare(&tokens),
@@ -113,7 +116,8 @@ fn evm_audit_of_a_sound_database_finds_nothing() {
 #[test]
 fn evm_audit_finds_each_planted_fault() {
     let Paid {
-        _node,
+        node: _node,
+        token: _,
         mut daemon,
         coin,
         tokens,
@@ -168,4 +172,80 @@ fn evm_audit_finds_each_planted_fault() {
     ];
     missed.extend(all_missed(&spoilt, "dev", &cases));
     assert!(missed.is_empty(), "{}", missed.join("\n"));
+}
+
+/// What was paid, beside a stopped daemon and a node that may lack something.
+fn paid_before_a_proxy() -> (Paid, EvmProxy) {
+    let mut paid = paid();
+    paid.daemon.stop();
+    let proxy = EvmProxy::in_front_of(&paid.node.url());
+    paid.daemon
+        .write_config(&setup_at(&proxy.url(), &paid.node, &paid.token));
+    (paid, proxy)
+}
+
+/// One block without receipts and one that is not there at all: they are named, in each answer until they can
+/// be read, and the others are read.
+#[test]
+fn blocks_that_a_node_cannot_show_stop_no_pass() {
+    let (paid, proxy) = paid_before_a_proxy();
+    let tokens = json!([format!("0x{}", paid.tokens)]);
+    let found = paid.node.call("eth_getTransactionReceipt", tokens.clone());
+    let receipt = u64::try_from(quantity(&found["blockNumber"])).unwrap();
+    let block = receipt + 3;
+    proxy.always(
+        Asked::with("eth_getTransactionReceipt", tokens),
+        Fault::Result(Value::Null),
+    );
+    proxy.always(
+        Asked::with("eth_getBlockByNumber", json!([format!("{block:#x}"), true])),
+        Fault::Error(-32_000, "missing trie node"),
+    );
+    for _ in 0..2 {
+        let (answer, code) = audit(&paid.daemon, &[]);
+        assert_eq!((&answer["found"], code), (&json!([]), 2), "{answer:#}");
+        let outputs = &answer["chains"][0]["outputs"];
+        assert_eq!(outputs["to_height"], paid.node.height(), "{answer:#}");
+        assert_eq!(outputs["unproven_count"], 2, "{answer:#}");
+        for height in [receipt, block] {
+            let name = format!("block {height}");
+            let unproven = outputs["unproven"].as_array().unwrap().iter();
+            let mut named = unproven.filter(|unproven| unproven["subject"] == name.as_str());
+            assert!(named.next().is_some(), "{name}: {answer:#}");
+        }
+    }
+    proxy.lift_all();
+    let (answer, code) = audit(&paid.daemon, &[]);
+    assert_eq!((&answer["found"], code), (&json!([]), 0), "{answer:#}");
+    assert_eq!(answer["chains"][0]["outputs"]["unproven_count"], 0, "{answer:#}");
+}
+
+/// More addresses than a node takes by name: what a token pays to others is not looked into.
+#[test]
+fn transfers_to_strangers_are_not_looked_into() {
+    let (paid, proxy) = paid_before_a_proxy();
+    let (node, payer) = (&paid.node, paid.node.account(0));
+    for number in 1..=40_u128 {
+        let stranger = format!("0x{:040x}", 0xabcd_0000 + number);
+        paid.token.transfer(node, &payer, &stranger, 1_000 + number);
+    }
+    node.mine(2);
+    paid.daemon.write_config(&setup(node, &paid.token));
+    let mut daemon = paid.daemon;
+    daemon.start_again();
+    wait_height(&daemon, node.height());
+    daemon.stop();
+    daemon.write_config(&setup_at(&proxy.url(), node, &paid.token));
+    change(
+        &daemon,
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i <= 5000) \
+         INSERT INTO addresses (chain, script, kind, merchant, from_height, version, added_at) \
+         SELECT 1, unhex(printf('%040x', 268435456 + i)), 'watch', 1, 1000000, 1, 0 FROM n",
+    );
+    let (answer, code) = audit(&daemon, &["--again", "--chain", "dev"]);
+    assert_eq!((&answer["found"], code), (&json!([]), 0), "{answer:#}");
+    let payments = answer["chains"][0]["outputs"]["payments"].as_u64().unwrap();
+    assert!(payments >= 3, "{answer:#}");
+    let receipts = proxy.count("eth_getTransactionReceipt");
+    assert!(receipts < 30, "{receipts} receipts were asked for");
 }

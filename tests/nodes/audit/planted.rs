@@ -11,6 +11,7 @@ use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 use crate::common::daemon::Daemon;
+use crate::common::planted::Figures;
 use crate::shop::text;
 
 /// Takes the guards of the tables away, for this connection and this file.
@@ -214,13 +215,21 @@ pub fn sql(name: &str) -> &'static str {
 
 /// What is wrong with how the audit takes faults, each in a copy of its own.
 pub fn all_missed(spoilt: &Spoilt, chain: &str, cases: &[(&str, &str, &str)]) -> Vec<String> {
-    std::thread::scope(|scope| {
-        let cases = cases
-            .iter()
-            .map(|case| scope.spawn(|| missed(spoilt, chain, *case)));
+    let figures = Figures::default();
+    let all = std::thread::scope(|scope| {
+        let cases = cases.iter().map(|case| {
+            let figures = &figures;
+            scope.spawn(move || {
+                let missed = missed(spoilt, chain, *case);
+                figures.count(case.2, missed.is_empty());
+                missed
+            })
+        });
         let cases: Vec<_> = cases.collect();
         cases.into_iter().flat_map(|case| case.join().unwrap()).collect()
-    })
+    });
+    figures.leave();
+    all
 }
 
 /// What is wrong with how the audit takes a fault; nothing if all is well.

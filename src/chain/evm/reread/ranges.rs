@@ -1,9 +1,9 @@
 //! Transfers of tokens in a range of heights, by their payees.
 
-use super::{COIN_LOGGER, Moved, Receipt, TRANSFER, hex, own_value, paid, read};
+use super::{COIN_LOGGER, Moved, Receipt, TRANSFER, account, hex, own_value, paid, read, script};
 use crate::chain::SourceError;
 use crate::chain::evm::answers::TxFields;
-use crate::chain::evm::fields::{Account, Field};
+use crate::chain::evm::fields::{Account, Data, Field, Word};
 use crate::chain::evm::{EvmSource, odd_answer};
 use crate::chain::rpc::Question;
 use crate::egress::Dial;
@@ -19,6 +19,20 @@ const SPAN: u64 = 2_000;
 /// How many payees one question for logs names. Beyond, nodes refuse.
 const PAYEES: usize = 500;
 
+/// How many receipts one exchange asks for.
+const RECEIPTS: usize = 100;
+
+/// A transaction with logs of transfers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransfersAgain {
+    /// The transaction.
+    pub txid: Txid,
+    /// Its block.
+    pub at: TaggedBlock,
+    /// Whom the logs pay; `None` = one of them does not say it.
+    pub to: Option<BTreeSet<Script>>,
+}
+
 /// A log of a range, as far as it says where to look.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -26,7 +40,23 @@ struct Place {
     transaction_hash: Field<Txid>,
     block_hash: Field<BlockHash>,
     block_number: Field<u64>,
+    topics: Option<Vec<Field<Word>>>,
+    data: Field<Data>,
     removed: bool,
+}
+
+impl Place {
+    /// The second account that it names, indexed or not.
+    fn payee(&self) -> Option<Script> {
+        let topics = self.topics.iter().flatten();
+        let mut words: Vec<[u8; 32]> = Vec::new();
+        for topic in topics {
+            words.push(topic.get()?.0);
+        }
+        let Data(data) = self.data.get()?;
+        words.extend(data.as_chunks::<32>().0);
+        account(words.get(2)?).map(|account| script(&account))
+    }
 }
 
 impl<D: Dial> EvmSource<D> {
@@ -41,13 +71,28 @@ impl<D: Dial> EvmSource<D> {
         to: u64,
         payees: Option<&[Script]>,
     ) -> Result<Vec<Paid>, SourceError> {
-        let mut paid = Vec::new();
+        let transfers = self.transfers_again(from, to, payees).await?;
+        let payees = payees.map(|payees| payees.iter().cloned().collect());
+        self.paid_in(&transfers, payees.as_ref()).await
+    }
+
+    /// The transactions of the same transfers, and whom they pay.
+    ///
+    /// # Errors
+    /// As [`tokens_again`](Self::tokens_again).
+    pub async fn transfers_again(
+        &self,
+        from: u64,
+        to: u64,
+        payees: Option<&[Script]>,
+    ) -> Result<Vec<TransfersAgain>, SourceError> {
+        let mut transfers = Vec::new();
         let (mut next, mut span) = (from, SPAN);
         while next <= to {
             let last = to.min(next.saturating_add(span - 1));
-            match self.places_in(next, last, payees).await {
-                Ok(places) => {
-                    self.receipts_of(&places, payees, &mut paid).await?;
+            match self.transfers_in(next, last, payees).await {
+                Ok(found) => {
+                    transfers.extend(found.into_values());
                     next = last + 1;
                 }
                 // Too many blocks, too many logs, too long: nodes say it in many ways.
@@ -55,19 +100,18 @@ impl<D: Dial> EvmSource<D> {
                 Err(error) => return Err(error),
             }
         }
-        paid.sort_by_key(|paid| (paid.at.height, paid.outpoint));
-        Ok(paid)
+        Ok(transfers)
     }
 
     /// Where the logs are that may be wanted.
-    async fn places_in(
+    async fn transfers_in(
         &self,
         from: u64,
         to: u64,
         payees: Option<&[Script]>,
-    ) -> Result<BTreeMap<Txid, TaggedBlock>, SourceError> {
+    ) -> Result<BTreeMap<Txid, TransfersAgain>, SourceError> {
         let doing = format!("read the logs of blocks {from} to {to} again");
-        let mut places = BTreeMap::new();
+        let mut found: BTreeMap<Txid, TransfersAgain> = BTreeMap::new();
         for question in self.log_questions(from, to, payees) {
             let logs: Vec<Place> = read(self.ask(&doing, &[question]).await?.pop(), &doing)?;
             for log in logs.into_iter().filter(|log| !log.removed) {
@@ -85,12 +129,21 @@ impl<D: Dial> EvmSource<D> {
                     height: *height,
                     hash: *hash,
                 };
-                if places.insert(*txid, at).is_some_and(|other| other != at) {
+                let of_tx = found.entry(*txid).or_insert_with(|| TransfersAgain {
+                    txid: *txid,
+                    at,
+                    to: Some(BTreeSet::new()),
+                });
+                if of_tx.at != at {
                     return Err(odd_answer(doing, "a transaction in two blocks"));
+                }
+                match (&mut of_tx.to, log.payee()) {
+                    (Some(to), Some(payee)) => drop(to.insert(payee)),
+                    (to, _) => *to = None,
                 }
             }
         }
-        Ok(places)
+        Ok(found)
     }
 
     fn log_questions(&self, from: u64, to: u64, payees: Option<&[Script]>) -> Vec<Question> {
@@ -129,23 +182,39 @@ impl<D: Dial> EvmSource<D> {
         questions
     }
 
-    /// A list of logs only says where to look: places in a transaction are those of its receipt.
+    /// What these transactions pay by their logs, to these payees alone if some are named. A list of logs
+    /// only says where to look: places in a transaction are those of its receipt.
+    ///
+    /// # Errors
+    /// [`SourceError`]: also where one of them has no receipt.
+    pub async fn paid_in(
+        &self,
+        transfers: &[TransfersAgain],
+        payees: Option<&BTreeSet<Script>>,
+    ) -> Result<Vec<Paid>, SourceError> {
+        let mut paid = Vec::new();
+        for part in transfers.chunks(RECEIPTS) {
+            self.receipts_of(part, payees, &mut paid).await?;
+        }
+        paid.sort_by_key(|paid| (paid.at.height, paid.outpoint));
+        Ok(paid)
+    }
+
     async fn receipts_of(
         &self,
-        places: &BTreeMap<Txid, TaggedBlock>,
-        payees: Option<&[Script]>,
+        transfers: &[TransfersAgain],
+        payees: Option<&BTreeSet<Script>>,
         found: &mut Vec<Paid>,
     ) -> Result<(), SourceError> {
         let doing = "read receipts again";
-        let payees: Option<BTreeSet<&Script>> = payees.map(|payees| payees.iter().collect());
-        let ids = places.keys().map(|txid| json!([format!("0x{txid}")]));
         let mut questions: Vec<Question> = Vec::new();
-        for id in ids {
+        for of_tx in transfers {
+            let id = json!([format!("0x{}", of_tx.txid)]);
             questions.push(Question::new("eth_getTransactionReceipt", id.clone()));
             questions.push(Question::new("eth_getTransactionByHash", id));
         }
         let mut answers = self.ask(doing, &questions).await?.into_iter();
-        for (txid, at) in places {
+        for TransfersAgain { txid, at, .. } in transfers {
             let receipt: Option<Receipt> = read(answers.next(), doing)?;
             let tx: Option<TxFields> = read(answers.next(), doing)?;
             let odd = |why: &str| odd_answer(format!("read transaction 0x{txid} again"), why);
@@ -184,7 +253,7 @@ impl<D: Dial> EvmSource<D> {
                 };
                 let of = Outpoint { txid: *txid, vout };
                 let paid = paid(*at, of, moved, receipt.status == Field::Is(1));
-                if payees.as_ref().is_none_or(|payees| payees.contains(&paid.script)) {
+                if payees.is_none_or(|payees| payees.contains(&paid.script)) {
                     found.push(paid);
                 }
             }

@@ -1,0 +1,147 @@
+//! Blocks, held against the books: what they pay to scripts of ours, and whether it is booked so.
+
+use super::ground::{ASKED_AGAIN, Ground, Node, Standing, Stop};
+use super::{blocks, words};
+use crate::rules::audit::{AuditPass, Booked, FindingKind, judge_paid};
+use crate::rules::{BlockHash, Paid};
+use crate::store::{FindingRow, Unread};
+use std::collections::BTreeSet;
+
+/// What was read of a block.
+pub(super) struct Read {
+    pub hash: BlockHash,
+    pub parent: BlockHash,
+    pub payments: u64,
+    pub faults: Vec<FindingRow>,
+    /// Heights where it may pay something that the node cannot show.
+    pub unproven: Vec<(u64, String)>,
+}
+
+/// A block, or why the node cannot show it.
+pub(super) type Asked = Result<Read, String>;
+
+/// Reads blocks, and holds what they pay against the books.
+pub(super) async fn ask(
+    ground: &Ground<'_>,
+    node: &Node,
+    standing: &Standing,
+    (from, to): (u64, u64),
+) -> Result<Asked, Stop> {
+    let shown = match node {
+        Node::Bitcoin(source) => blocks::of_bitcoin(source, node, from).await?,
+        Node::Evm(source) => blocks::of_evm(ground, source, node, standing, (from, to)).await?,
+    };
+    let shown = match shown {
+        Ok(shown) => shown,
+        Err(why) => return Ok(Err(why)),
+    };
+    let (key, paid) = (standing.chain.key, shown.paid.clone());
+    let (booked, ours) = ground
+        .store
+        .apart(move |database| {
+            database.read(|tx| Ok((tx.booked(key, paid.clone())?, tx.header_at(key, to)?)))
+        })
+        .await?;
+    let payments = booked.len() as u64;
+    let mut faults = Vec::new();
+    if let Some(ours) = ours.filter(|ours| ours.header.hash != shown.hash) {
+        let id = &standing.chain.id;
+        faults.push(FindingRow {
+            chain: Some(key),
+            pass: AuditPass::Outputs,
+            kind: FindingKind::OtherBlock,
+            subject: format!("block {to}"),
+            height: Some(to),
+            what: format!(
+                "the chain has block {} at height {to}, the books have {}",
+                id.print(shown.hash),
+                id.print(ours.header.hash)
+            ),
+            found_at: 0,
+        });
+    }
+    for (paid, booked) in booked {
+        let is_internal = booked.output.as_ref().is_some_and(|output| output.is_internal);
+        let is_all_ours = is_internal && shown.is_all_ours(ground, key, &paid).await?;
+        faults
+            .extend(judge_paid(&paid, &booked, is_all_ours).map(|kind| row(standing, kind, &paid, &booked)));
+    }
+    Ok(Ok(Read {
+        hash: shown.hash,
+        parent: shown.parent,
+        payments,
+        faults,
+        unproven: shown.unproven,
+    }))
+}
+
+pub(super) fn row(standing: &Standing, kind: FindingKind, paid: &Paid, booked: &Booked) -> FindingRow {
+    FindingRow {
+        chain: Some(standing.chain.key),
+        pass: AuditPass::Outputs,
+        kind,
+        subject: words::outpoint(standing, &paid.outpoint),
+        height: Some(paid.at.height),
+        what: words::of_paid(standing, kind, paid, booked),
+        found_at: 0,
+    }
+}
+
+/// What does not agree is asked again, the books and the node, before it is told; and what could not be asked
+/// again.
+pub(super) async fn confirm(
+    ground: &Ground<'_>,
+    node: &Node,
+    mut suspects: Vec<FindingRow>,
+) -> Result<Vec<Unread>, Stop> {
+    let mut unread = Vec::new();
+    for _ in 0..ASKED_AGAIN {
+        if suspects.is_empty() {
+            return Ok(unread);
+        }
+        ground.wait().await;
+        let standing = ground.stand(node).await?;
+        let heights: BTreeSet<u64> = suspects.iter().filter_map(|row| row.height).collect();
+        let mut still = Vec::new();
+        for height in heights.into_iter().filter(|height| *height <= standing.top) {
+            match ask(ground, node, &standing, (height, height)).await? {
+                Ok(read) => {
+                    let is_suspect = |row: &FindingRow| suspects.iter().any(|known| is_same(known, row));
+                    still.extend(read.faults.into_iter().filter(is_suspect));
+                }
+                Err(why) => unread.push(Unread {
+                    from: height,
+                    to: height,
+                    why,
+                }),
+            }
+        }
+        suspects = still;
+    }
+    ground.tell(suspects).await?;
+    Ok(unread)
+}
+
+fn is_same(one: &FindingRow, other: &FindingRow) -> bool {
+    (one.kind, &one.subject) == (other.kind, &other.subject)
+}
+
+/// What was found in blocks before, which are not read again otherwise.
+pub(super) async fn look_again(ground: &Ground<'_>, node: &Node, standing: &Standing) -> Result<(), Stop> {
+    for known in ground.known_findings(&standing.chain, AuditPass::Outputs).await? {
+        let Some(height) = known.height.filter(|height| *height <= standing.booked_to()) else {
+            continue;
+        };
+        if ground.is_over() {
+            return Ok(());
+        }
+        // What the node cannot show now was found all the same.
+        let Ok(read) = ask(ground, node, standing, (height, height)).await? else {
+            continue;
+        };
+        if read.unproven.is_empty() && !read.faults.iter().any(|row| is_same(row, &known)) {
+            ground.clear(known).await?;
+        }
+    }
+    Ok(())
+}

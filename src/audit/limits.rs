@@ -1,0 +1,169 @@
+//! What an audit did not look at, why, and what to do about it: nothing that was left out is ever "nothing
+//! found".
+
+use super::ground::{Ground, Standing, Stop};
+use crate::chain::SourceError;
+use crate::rules::chain_state::ChainState;
+use crate::store::{ChainRow, Store, StoreError};
+use crate::telemetry::error_line;
+use serde::{Deserialize, Serialize};
+
+/// The books may be so far behind their node, whatever the age: the node has a block first.
+const LAG: u64 = 30;
+
+/// What was not looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotChecked {
+    /// Why, in a word.
+    pub state: String,
+    /// What and why, in words.
+    pub what: String,
+    /// What to do about it.
+    pub next: String,
+}
+
+/// Why something was not looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unasked {
+    /// No node answers.
+    NoNode,
+    /// The node is on another chain than the config says.
+    OtherNetwork,
+    /// The books have no block of the chain.
+    NeverFollowed,
+    /// Node and books have two blocks at one height.
+    TwoBranches,
+    /// The node does not have what the books have.
+    NodeBehind,
+    /// The books do not have what the node has.
+    BooksBehind,
+    /// What is due may rightly be late.
+    NotFollowing,
+    /// There are no blocks yet from where it was to begin.
+    Beyond,
+    /// The books have a chain that the config does not name.
+    NotInConfig,
+}
+
+impl Unasked {
+    fn word(self) -> &'static str {
+        match self {
+            Unasked::NoNode => "no_node",
+            Unasked::OtherNetwork => "other_network",
+            Unasked::NeverFollowed => "never_followed",
+            Unasked::TwoBranches => "two_branches",
+            Unasked::NodeBehind => "node_behind",
+            Unasked::BooksBehind => "books_behind",
+            Unasked::NotFollowing => "not_following",
+            Unasked::Beyond => "beyond",
+            Unasked::NotInConfig => "not_in_config",
+        }
+    }
+
+    fn next(self) -> &'static str {
+        match self {
+            Unasked::NoNode => "`creditd check` says what is wrong with the node; then run it again",
+            Unasked::OtherNetwork => "correct the node or the chain's table in the config: `creditd check`",
+            Unasked::NeverFollowed => "start the daemon with this config, and run it again after a while",
+            Unasked::TwoBranches => "run it again when creditd follows the node: `creditd chain status`",
+            Unasked::NodeBehind => "run it again when the node has caught up, or with another node",
+            Unasked::BooksBehind | Unasked::NotFollowing => {
+                "`creditd chain status` says what creditd waits for; run it again when it follows the chain"
+            }
+            Unasked::Beyond => "name a lower height, or run it again when the chain is there",
+            Unasked::NotInConfig => "name the chain and a node of it in the config, and run it again",
+        }
+    }
+
+    pub(super) fn because(self, what: impl Into<String>) -> NotChecked {
+        NotChecked {
+            state: self.word().to_owned(),
+            what: what.into(),
+            next: self.next().to_owned(),
+        }
+    }
+}
+
+impl From<&SourceError> for NotChecked {
+    fn from(error: &SourceError) -> NotChecked {
+        let why = match error {
+            SourceError::WrongNetwork(_) => Unasked::OtherNetwork,
+            _ => Unasked::NoNode,
+        };
+        why.because(error_line(error))
+    }
+}
+
+impl Ground<'_> {
+    /// What stays beyond the reach of node and books.
+    pub(super) async fn limits(&self, standing: &Standing) -> Result<Vec<NotChecked>, StoreError> {
+        let mut limits = Vec::new();
+        let (key, top, wanted) = (standing.chain.key, standing.top, standing.wanted);
+        if top < wanted {
+            let counts = self
+                .store
+                .apart(move |database| database.read(|tx| tx.claim_counts(key, top, wanted)))
+                .await?;
+            let credits = credits(counts.above - counts.young);
+            limits.push(Unasked::NodeBehind.because(format!(
+                "its node is at height {}: blocks {} to {wanted}, and {credits} in them, were not asked for",
+                standing.node_tip,
+                top + 1,
+            )));
+        }
+        let cursor = standing.reach.cursor;
+        if standing.node_tip > cursor + LAG.max(standing.reach.age_blocks) {
+            limits.push(Unasked::BooksBehind.because(format!(
+                "creditd has not read blocks {} to {}",
+                cursor + 1,
+                standing.node_tip
+            )));
+        }
+        if self.audit.scope.credits && standing.chain.state != ChainState::Following {
+            limits.push(Unasked::NotFollowing.because(format!(
+                "creditd does not follow the chain ({}): what is late was not asked",
+                standing.chain.state.word()
+            )));
+        }
+        Ok(limits)
+    }
+
+    /// No block to begin at.
+    pub(super) fn beyond(&self, from: u64, top: u64) -> Stop {
+        Stop::Unasked(Unasked::Beyond.because(format!(
+            "no block from height {from} on was read: node and books go to {top} together"
+        )))
+    }
+}
+
+/// Chains with credits that the config does not name, and how many there are. Chains of other providers have
+/// no blocks.
+pub(super) async fn forgotten(
+    store: &Store,
+    is_known: impl Fn(&ChainRow) -> bool,
+) -> Result<Vec<(ChainRow, NotChecked)>, StoreError> {
+    let rows = store.read(|tx| tx.chains()).await?;
+    let mut forgotten = Vec::new();
+    for row in rows {
+        if is_known(&row) || row.id.is_external() {
+            continue;
+        }
+        let key = row.key;
+        let counts = store
+            .apart(move |database| database.read(|tx| tx.claim_counts(key, 0, 0)))
+            .await?;
+        if counts.all > 0 {
+            let credits = credits(counts.all);
+            let why = Unasked::NotInConfig.because(format!("{credits}, and the config names no node to ask"));
+            forgotten.push((row, why));
+        }
+    }
+    Ok(forgotten)
+}
+
+fn credits(count: u64) -> String {
+    match count {
+        1 => "1 credit".to_owned(),
+        count => format!("{count} credits"),
+    }
+}
