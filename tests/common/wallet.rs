@@ -89,13 +89,24 @@ impl RegtestNode {
             json!(false),
             replaceable,
         ];
-        string(&self.call("sendtoaddress", &params))
+        self.pooled(string(&self.call("sendtoaddress", &params)))
+    }
+
+    /// The wallet names a transaction also where its own node does not take it.
+    #[track_caller]
+    fn pooled(&self, txid: String) -> String {
+        if !self.mempool().contains(&txid) {
+            let known = self.call("gettransaction", &[json!(txid)]);
+            let tried = self.call("testmempoolaccept", &[json!([known["hex"]])]);
+            panic!("the node does not take {txid} of its wallet: {tried}");
+        }
+        txid
     }
 
     /// Replaces a wallet transaction by one with a higher fee; the new id.
     #[track_caller]
     pub fn bump(&self, txid: &str) -> String {
-        string(&self.call("bumpfee", &[json!(txid)])["txid"])
+        self.pooled(string(&self.call("bumpfee", &[json!(txid)])["txid"]))
     }
 
     /// Sets a confirmed coin aside: [`send`](Self::send) will not use it.

@@ -56,6 +56,27 @@ pub fn trees(root: &Path) -> (String, String) {
     (name("src"), name("schema.sql"))
 }
 
+/// Parts that were run on something else than what is here.
+pub fn of_other_trees(root: &Path, evidence: &Evidence) -> Vec<String> {
+    let here = trees(root);
+    let tree = |commit: &str, of: &str| {
+        let asked = Command::new("git")
+            .args(["rev-parse", "--verify", &format!("{commit}:{of}")])
+            .current_dir(root)
+            .output();
+        String::from_utf8(asked.unwrap().stdout)
+            .unwrap()
+            .trim()
+            .to_owned()
+    };
+    let is_other = |commit: &&str| (tree(commit, "src"), tree(commit, "schema.sql")) != here;
+    let commits = evidence.commits();
+    let others = commits.into_iter().filter(is_other);
+    others
+        .map(|commit| format!("what ran on {commit} ran on another src or schema.sql than is here"))
+        .collect()
+}
+
 fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let model = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

@@ -44,7 +44,8 @@ fn is_writing(what: &str) -> bool {
 fn the_page_of_evidence_is_what_the_runs_left() {
     if is_writing("evidence") {
         let evidence = gather::gather(root());
-        let faults = faults(&evidence, &gather::planted_bugs(root()));
+        let mut faults = faults(&evidence, &gather::planted_bugs(root()));
+        faults.extend(gather::of_other_trees(root(), &evidence));
         let text = serde_json::to_string_pretty(&evidence).unwrap();
         std::fs::write(raw(), format!("{text}\n")).unwrap();
         std::fs::write(page(), render::page(&evidence, &limits())).unwrap();
