@@ -187,8 +187,17 @@ fn apply_to_all(
     }
 }
 
+/// What an answer may be mistaken for. Of a block by a tag: only for another answer of that tag, or a tip
+/// would be called final, which nobody can tell from a chain whose blocks are.
 fn method(question: &Value) -> String {
-    question["method"].as_str().unwrap_or_default().to_owned()
+    let method = question["method"].as_str().unwrap_or_default();
+    let tag = question["params"][0]
+        .as_str()
+        .filter(|word| !word.starts_with("0x"));
+    match tag {
+        Some(tag) => format!("{method} {tag}"),
+        None => method.to_owned(),
+    }
 }
 
 fn entries(answer: &mut Value) -> Vec<&mut Value> {
