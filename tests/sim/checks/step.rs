@@ -8,12 +8,12 @@ use crate::world::{Chain, World};
 use creditd::rules::{BlockHash, TaggedBlock, Txid};
 use std::collections::BTreeMap;
 
-/// Of what a node told, so much is remembered when a move of the cursor is judged.
-const TOLD_MAX: usize = 20_000;
-
 /// A follower goes by the tip that it asked for last: one of those told since the last look, or of so many
 /// before.
 const TIPS_BEFORE: usize = 4;
+
+/// Behind JSON a tip is told with every answer.
+const TIPS_BEFORE_BY_WIRE: usize = 200;
 
 /// Between two lists no more time than this counts as absence: the time from list to list, and some delay.
 const LIST_GAP_MAX_MS: i64 = 2_000 + 30_000;
@@ -54,6 +54,16 @@ struct Entry {
     height: u64,
     due: BlockHash,
     tag: Option<String>,
+}
+
+impl ToldUntil {
+    /// The first tip that a follower may still go by.
+    fn tips_from(self, chain: &Chain) -> usize {
+        self.tips.saturating_sub(match chain.wire {
+            Some(_) => TIPS_BEFORE_BY_WIRE,
+            None => TIPS_BEFORE,
+        })
+    }
 }
 
 impl Checks {
@@ -107,7 +117,7 @@ impl Checks {
             let until = self.tails.told.get(&entry.alias).copied().unwrap_or_default();
             let what = entry
                 .fault(chain)
-                .or_else(|| entry.ceiling_fault(chain, until.tips.saturating_sub(TIPS_BEFORE)))
+                .or_else(|| entry.ceiling_fault(chain, until.tips_from(chain)))
                 .or_else(|| entry.tag_fault(chain));
             if let Some(what) = what {
                 return Err(Fault::new("I3", format!("{}: {what}", entry.credit)));
@@ -153,7 +163,12 @@ impl Checks {
                 !nodes.tree.is_on(&told.tip, &before) && (chain.is_evm || told.chainwork >= ours)
             };
             let told = nodes.told.as_ref().map_or(&[][..], |told| &told.tips);
-            if !told.iter().rev().take(TOLD_MAX).any(is_better) {
+            let from = self
+                .tails
+                .told
+                .get(&alias)
+                .map_or(0, |until| until.tips_from(chain));
+            if !told.iter().skip(from).any(is_better) {
                 let what =
                     format!("{alias} left {before} for {cursor}, and no node had named a better branch");
                 return Err(Fault::new("I7", what));

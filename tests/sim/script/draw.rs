@@ -80,7 +80,8 @@ impl Script {
         weights[2] = CLASSES[2].0.max(weights[2]);
         let all: u32 = weights.iter().sum();
         let nodes = dice.next();
-        let mut teller = Dice::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(7));
+        // Seeds in a row are one stream of these dice, each a step behind the one before it, but for this.
+        let mut teller = Dice::new(Dice::new(!seed).next());
         let is_telling = teller.once_in(3);
         // A seed is of bursts, or of single acts.
         let hurry = [2, 3, 6][dice.roll(3)];
