@@ -88,6 +88,10 @@ fn not_started(args: &Sandbox, error: SandboxError) -> anyhow::Error {
             "another sandbox may run already; --listen, --bitcoin and --evm take other ports, 0 is any that \
              is free"
         }
+        ErrorKind::ResourceBusy => {
+            "`creditd trigger --folder` drives that one; another --folder, with --bitcoin 0 --evm 0 --listen \
+             127.0.0.1:0, starts one beside it"
+        }
         ErrorKind::InvalidInput => "name a loopback address such as 127.0.0.1:18555",
         _ => {
             let folder = args.folder.display();

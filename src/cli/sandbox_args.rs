@@ -83,6 +83,7 @@ pub enum What {
         /// An address, or a label such as order-1
         to: String,
         /// In whole units: 0.29
+        #[arg(allow_negative_numbers = true)]
         amount: String,
         /// EVM: a token's symbol or contract; the chain's coin without it
         #[arg(long)]
@@ -98,6 +99,7 @@ pub enum What {
     /// Replace the last blocks by one more others; what is not kept waits again
     Reorg {
         /// How many blocks
+        #[arg(allow_negative_numbers = true)]
         depth: u32,
         /// Transactions that the first new block holds; `all` is every one of the lost blocks
         #[arg(long, value_name = "TX", num_args = 1..)]
@@ -121,12 +123,13 @@ pub enum What {
     /// Let the node forget its last blocks; with 0 it knows them again
     Lag {
         /// How many
+        #[arg(allow_negative_numbers = true)]
         blocks: u32,
     },
     /// Mine blocks, the first with all that waits
     Mine {
         /// How many
-        #[arg(default_value_t = 1)]
+        #[arg(default_value_t = 1, allow_negative_numbers = true)]
         blocks: u32,
     },
     /// EVM: say where the tags stand: 32 blocks behind the tip, at height @120, or none
@@ -166,7 +169,7 @@ pub struct Rival {
     #[arg(long, value_name = "TO")]
     pub to: Option<String>,
     /// How much it pays instead
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub amount: Option<String>,
     /// What it is called
     #[arg(long = "as", value_name = "NAME")]

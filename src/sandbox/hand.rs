@@ -2,7 +2,9 @@
 //! says what it did or why not and what to do instead. Start at [`Hand::step`].
 
 use super::evm::{Address, EvmSandbox};
-use super::step::{Blocks, Deposit, NodeState, OfTx, On, Reorg, Rival, Step, is_word};
+use super::step::{
+    BLOCKS_MAX, Blocks, Deposit, NodeState, OfTx, On, Reorg, Rival, SPAN_MS_MAX, Step, is_word,
+};
 use super::{Place, Sandbox, SandboxError, Trouble};
 use crate::address::EvmAddress;
 use crate::rules::{Amount, BlockHash, Txid};
@@ -12,6 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 mod bitcoin;
+mod both;
 mod evm;
 mod state;
 
@@ -19,9 +22,6 @@ pub(super) use evm::{CHAIN_ID, shown, tokens};
 
 /// Whom a double spend pays if nobody is named.
 const ELSEWHERE: &str = "elsewhere";
-
-/// Blocks that one step may mine, and the depth of a reorg.
-const BLOCKS_MAX: u32 = 10_000;
 
 /// What a step did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -200,12 +200,12 @@ fn check_name(name: Option<&String>) -> Result<(), Refused> {
     }
 }
 
-fn check_blocks(blocks: u32) -> Result<(), Refused> {
-    match blocks > BLOCKS_MAX {
-        false => Ok(()),
-        true => Err(Refused::new(
-            format!("{blocks} blocks at once"),
-            format!("take up to {BLOCKS_MAX}"),
+fn check_blocks(count: u32) -> Result<(), Refused> {
+    match (1..=BLOCKS_MAX).contains(&count) {
+        true => Ok(()),
+        false => Err(Refused::new(
+            format!("{} at once", blocks(count)),
+            format!("take 1 to {BLOCKS_MAX}"),
         )),
     }
 }
@@ -245,6 +245,10 @@ fn trouble_words(state: &NodeState) -> Result<String, Refused> {
         None => Err(Refused::new(
             format!("{:?} is no trouble of a node", state.trouble),
             "say down, hang, limit, login, warming or up",
+        )),
+        Some(_) if state.for_ms.is_some_and(|ms| ms > SPAN_MS_MAX) => Err(Refused::new(
+            "a trouble for longer than a day",
+            format!("take up to {SPAN_MS_MAX} ms, or leave the time out: then it stays until `up`"),
         )),
         Some(None) => Ok("the node is up".to_owned()),
         Some(Some(trouble)) => Ok(match state.for_ms {

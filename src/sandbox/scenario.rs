@@ -1,7 +1,9 @@
 //! A scenario: steps as text, one a line, run one after the other. All faults of a text are found before its
 //! first step is done. Start at [`parse`]; [`Line`] prints as it is read.
 
-use super::step::{Blocks, Deposit, NodeState, OfTx, On, Reorg, Rival, Step, Tags, is_word};
+use super::step::{
+    BLOCKS_MAX, Blocks, Deposit, NodeState, OfTx, On, Reorg, Rival, SPAN_MS_MAX, Step, Tags, is_word,
+};
 use std::fmt;
 use std::time::Duration;
 use thiserror::Error;
@@ -104,11 +106,11 @@ fn step(verb: &str, rest: &[&str]) -> Result<Step, String> {
             return Err(format!("write `{verb} TX [to TO] [amount AMOUNT] [as NAME]`"));
         }
         ("reorg", [depth]) => Step::Reorg(Reorg {
-            depth: number(depth)?,
+            depth: number(depth, 1)?,
             keep: Vec::new(),
         }),
         ("reorg", [depth, "keep", keep @ ..]) if !keep.is_empty() => Step::Reorg(Reorg {
-            depth: number(depth)?,
+            depth: number(depth, 1)?,
             keep: keep.iter().map(|tx| (*tx).to_owned()).collect(),
         }),
         ("reorg", _) => return Err("write `reorg DEPTH [keep TX... | keep all]`".to_owned()),
@@ -117,10 +119,10 @@ fn step(verb: &str, rest: &[&str]) -> Result<Step, String> {
         ("fail", [tx]) => Step::Fail(of(tx)),
         ("evict" | "resend" | "fail", _) => return Err(format!("write `{verb} TX`")),
         ("lag", [blocks]) => Step::Lag(Blocks {
-            blocks: number(blocks)?,
+            blocks: number(blocks, 0)?,
         }),
         ("mine", [blocks]) => Step::Mine(Blocks {
-            blocks: number(blocks)?,
+            blocks: number(blocks, 1)?,
         }),
         ("lag" | "mine", _) => return Err(format!("write `{verb} BLOCKS`")),
         ("tags", rest) => tags(rest)?,
@@ -137,9 +139,11 @@ fn of(tx: &str) -> OfTx {
     OfTx { tx: tx.to_owned() }
 }
 
-fn number(text: &str) -> Result<u32, String> {
-    text.parse()
-        .map_err(|_| format!("{text:?} is no number of blocks"))
+/// A number of blocks, from `least` on.
+fn number(text: &str, least: u32) -> Result<u32, String> {
+    let number = text.parse().ok();
+    let number = number.filter(|number| (least..=BLOCKS_MAX).contains(number));
+    number.ok_or_else(|| format!("{text:?} is no number of blocks: take {least} to {BLOCKS_MAX}"))
 }
 
 /// `250ms`, `2s` or `1m`.
@@ -150,7 +154,8 @@ fn span(text: &str) -> Result<Duration, String> {
         number.checked_mul(*ms)
     });
     match ms {
-        Some(ms) => Ok(Duration::from_millis(ms)),
+        Some(ms) if ms <= SPAN_MS_MAX => Ok(Duration::from_millis(ms)),
+        Some(_) => Err(format!("{text:?} is longer than a day")),
         None => Err(format!("{text:?} is no time: write 250ms, 2s or 1m")),
     }
 }

@@ -11,6 +11,8 @@ use super::step::{Blocks, On, Step};
 use super::{Sandbox, SandboxError};
 use crate::clock::Clock;
 use serde_json::{Value, json};
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,12 +43,31 @@ pub struct Settings {
     pub block_every: Option<Duration>,
 }
 
+/// In the sandbox's folder, for as long as it runs. It is not removed: whoever waits for it has it open.
+const LOCK_FILE: &str = ".lock";
+
+/// Locks a folder, for one sandbox; the lock goes with the process.
+fn lock(folder: &Path) -> std::io::Result<File> {
+    let lock = File::create(folder.join(LOCK_FILE))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(std::io::Error::new(
+            ErrorKind::ResourceBusy,
+            format!("another sandbox runs in {}", folder.display()),
+        )),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
 /// A running sandbox. It ends when this is dropped.
 pub struct Service {
     hand: Arc<Hand>,
     gate: Arc<Gate>,
     folder: PathBuf,
     server: Server,
+    /// A file of the folder, locked: another sandbox would take over the cookie, and the file by which this
+    /// one is found.
+    _lock: File,
 }
 
 impl Service {
@@ -57,6 +78,7 @@ impl Service {
     pub fn start(settings: &Settings, clock: Clock) -> Result<Service, SandboxError> {
         std::fs::create_dir_all(&settings.folder)?;
         let folder = settings.folder.canonicalize()?;
+        let lock = lock(&folder)?;
         let bitcoin = Sandbox::start_on(settings.bitcoin_port, &folder, clock)?;
         let evm = EvmSandbox::start_on(settings.evm_port, CHAIN_ID, clock)?;
         let (hand, gate) = (Arc::new(Hand::new(bitcoin, evm)), Arc::new(Gate::new()));
@@ -73,6 +95,7 @@ impl Service {
             gate,
             folder,
             server,
+            _lock: lock,
         };
         let places = serde_json::to_vec_pretty(&service.places()).map_err(std::io::Error::from)?;
         std::fs::write(service.state_file(), places)?;

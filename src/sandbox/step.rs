@@ -9,6 +9,12 @@ use serde_json::Value;
 /// The longest label, name or symbol: shorter than any address, so that neither is taken for the other.
 const WORD_LETTERS_MAX: usize = 24;
 
+/// Blocks that one step may mine, and the depth of a reorg.
+pub const BLOCKS_MAX: u32 = 10_000;
+
+/// The longest trouble that ends by itself, and the longest wait of a scenario: a day.
+pub const SPAN_MS_MAX: u64 = 86_400_000;
+
 /// Which of the two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]

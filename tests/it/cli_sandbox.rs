@@ -214,9 +214,19 @@ fn trigger_that_is_refused_says_what_to_do() {
         (code, said.as_str()),
         (
             Some(1),
-            "creditd: 10001 blocks at once\n  next: take up to 10000\n"
+            "creditd: 10001 blocks at once\n  next: take 1 to 10000\n"
         )
     );
+    for absurd in ["-1", "99999999999"] {
+        for verb in ["mine", "reorg", "lag"] {
+            let (code, said) = sandbox.fails(&[verb, absurd]);
+            assert_eq!(code, Some(2), "{verb} {absurd}: {said}");
+            assert!(said.contains(&format!("invalid value '{absurd}'")), "{said}");
+        }
+    }
+    let (code, said) = sandbox.fails(&["deposit", "order-1", "-1"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("\"-1\" is no amount of BTC"), "{said}");
     let (code, said) = sandbox.fails(&["evict", "nobody"]);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("no transaction is called \"nobody\""), "{said}");
@@ -293,6 +303,17 @@ fn sandbox_that_cannot_start_says_why() {
         said.contains(&format!("127.0.0.1:{port}")) && said.contains("--evm"),
         "{said}"
     );
+    let held = sandbox.folder.path().join("creditd-sandbox");
+    let cookie = || std::fs::read(held.join(".cookie")).unwrap();
+    let before = cookie();
+    let (code, said) = fails(&["--evm", "0", "--folder", held.to_str().unwrap()]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("another sandbox runs in") && said.contains("creditd trigger --folder"),
+        "{said}"
+    );
+    assert_eq!(cookie(), before, "the first one's login is as it was");
+    sandbox.says(&["mine"]);
     let (code, said) = fails(&["--evm", "0", "--run", "story"]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("line 2: \"sell\" is no step"), "{said}");

@@ -18,6 +18,17 @@ struct Box {
     _folder: TempDir,
 }
 
+/// On free ports.
+fn settings(folder: &TempDir) -> Settings {
+    Settings {
+        folder: folder.path().to_owned(),
+        control: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        bitcoin_port: 0,
+        evm_port: 0,
+        block_every: None,
+    }
+}
+
 impl Box {
     fn start() -> Box {
         Box::with(Clock::real())
@@ -25,15 +36,8 @@ impl Box {
 
     fn with(clock: Clock) -> Box {
         let folder = tempfile::tempdir().unwrap();
-        let settings = Settings {
-            folder: folder.path().to_owned(),
-            control: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            bitcoin_port: 0,
-            evm_port: 0,
-            block_every: None,
-        };
         Box {
-            service: Service::start(&settings, clock).unwrap(),
+            service: Service::start(&settings(&folder), clock).unwrap(),
             _folder: folder,
         }
     }
@@ -215,6 +219,13 @@ fn what_cannot_be_done_is_refused_with_the_next_step() {
     let rows = [
         ("/v1/btc/mine", json!({"blocks": 1})),
         ("/v1/btc/mine", json!({"blocks": 10_001})),
+        ("/v1/btc/mine", json!({"blocks": 0})),
+        ("/v1/btc/mine", json!({"blocks": -1})),
+        ("/v1/btc/reorg", json!({"depth": 0})),
+        ("/v1/evm/mine", json!({"blocks": 0})),
+        ("/v1/evm/reorg", json!({"depth": 0})),
+        ("/v1/evm/lag", json!({"blocks": 4_000_000_000_u32})),
+        ("/v1/evm/node", json!({"trouble": "limit", "for_ms": u64::MAX})),
         ("/v1/btc/mine", json!({"block": 1})),
         ("/v1/btc/fail", json!({"tx": "first"})),
         ("/v1/btc/tags", json!({"safe": "1"})),
@@ -302,14 +313,26 @@ fn a_browser_is_refused() {
 }
 
 #[test]
+fn a_second_sandbox_in_a_folder_is_refused_until_the_first_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = || Service::start(&settings(&folder), Clock::real());
+    let files = || [".cookie", "sandbox.json"].map(|name| std::fs::read(folder.path().join(name)).unwrap());
+    let first = start().unwrap();
+    let held = files();
+    let refused = start().err().unwrap();
+    let why = std::error::Error::source(&refused).unwrap().to_string();
+    assert!(why.starts_with("another sandbox runs in "), "{why}");
+    assert_eq!(files(), held, "the first is as it was");
+    drop(first);
+    assert!(start().is_ok());
+}
+
+#[test]
 fn a_sandbox_listens_on_loopback_alone() {
     let folder = tempfile::tempdir().unwrap();
     let settings = Settings {
-        folder: folder.path().to_owned(),
         control: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
-        bitcoin_port: 0,
-        evm_port: 0,
-        block_every: None,
+        ..settings(&folder)
     };
     let error = Service::start(&settings, Clock::real()).err().unwrap();
     let why = std::error::Error::source(&error).unwrap().to_string();
@@ -366,7 +389,11 @@ fn a_refused_line_ends_a_scenario_and_a_faulty_one_begins_none() {
     );
     assert!(ended[1]["next"].is_string());
     assert_eq!(sandbox.service.bitcoin().height(), height + 1);
-    let (status, answer) = sandbox.send("POST", "/v1/run", "btc mine 1\nbtc mine\nwait long");
+    let (status, answer) = sandbox.send(
+        "POST",
+        "/v1/run",
+        "btc mine 1\nbtc mine\nwait long\nbtc mine 0\nwait 2000m",
+    );
     let answer: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(
         (status, &answer["faults"]),
@@ -374,7 +401,9 @@ fn a_refused_line_ends_a_scenario_and_a_faulty_one_begins_none() {
             422,
             &json!([
                 "line 2: write `mine BLOCKS`",
-                "line 3: \"long\" is no time: write 250ms, 2s or 1m"
+                "line 3: \"long\" is no time: write 250ms, 2s or 1m",
+                "line 4: \"0\" is no number of blocks: take 1 to 10000",
+                "line 5: \"2000m\" is longer than a day"
             ])
         )
     );
@@ -420,11 +449,8 @@ fn a_reset_begins_both_chains_anew() {
 fn blocks_come_by_the_clock_if_wanted() {
     let folder = tempfile::tempdir().unwrap();
     let settings = Settings {
-        folder: folder.path().to_owned(),
-        control: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        bitcoin_port: 0,
-        evm_port: 0,
         block_every: Some(std::time::Duration::from_millis(50)),
+        ..settings(&folder)
     };
     let service = Service::start(&settings, Clock::real()).unwrap();
     let (bitcoin, evm) = (service.bitcoin().height(), service.evm().height());

@@ -11,13 +11,9 @@ impl Hand {
             Step::Deposit(deposit) => self.pay_bitcoin(desk, deposit),
             Step::DoubleSpend(rival) => self.double_spend_bitcoin(desk, rival),
             Step::Replace(rival) => self.replace_bitcoin(desk, rival),
-            Step::Reorg(reorg) => self.reorg_bitcoin(desk, reorg),
-            Step::Evict(of) => self.evict_bitcoin(desk, of),
-            Step::Resend(of) => {
-                let txid = desk.find(On::Btc, &of.tx)?;
-                self.bitcoin.resend(txid).map_err(refused)?;
-                Ok(Did::new(format!("{} waits again", of.tx)).of(txid))
-            }
+            Step::Reorg(reorg) => both::reorg(&self.bitcoin, desk, reorg),
+            Step::Evict(of) => both::evict(&self.bitcoin, desk, of),
+            Step::Resend(of) => both::resend(&self.bitcoin, desk, of),
             Step::Fail(_) => Err(Refused::new(
                 "a Bitcoin transaction cannot fail: it is in a block or it is not",
                 "use it on evm; here `double-spend`, `replace` and `evict` keep a payment out",
@@ -26,27 +22,9 @@ impl Hand {
                 "Bitcoin has no tags: depth is all there is",
                 "use it on evm",
             )),
-            Step::Lag(lag) => {
-                match lag.blocks {
-                    0 => self.bitcoin.catch_up(),
-                    blocks => self.bitcoin.lag(blocks),
-                }
-                Ok(Did::new(lag_words(*lag)))
-            }
-            Step::Mine(Blocks { blocks: count }) => {
-                check_blocks(*count)?;
-                let mined = self.bitcoin.mine(*count).map_err(refused)?;
-                let did = Did::new(format!("mined {}", blocks(*count)));
-                Ok(match mined.last() {
-                    Some(last) => did.in_block(*last),
-                    None => did,
-                })
-            }
-            Step::Node(state) => {
-                let words = trouble_words(state)?;
-                self.bitcoin.set_trouble(state.meant().flatten(), span(state));
-                Ok(Did::new(words))
-            }
+            Step::Lag(lag) => both::lag(&self.bitcoin, *lag),
+            Step::Mine(Blocks { blocks }) => both::mine(&self.bitcoin, *blocks),
+            Step::Node(state) => both::trouble(&self.bitcoin, state),
         }
     }
 
@@ -77,16 +55,8 @@ impl Hand {
     fn double_spend_bitcoin(&self, desk: &mut Desk, rival: &Rival) -> Result<Did, Refused> {
         let first = desk.find(On::Btc, &rival.tx)?;
         let (address, sat) = self.rival_pays(first, rival, Some(ELSEWHERE))?;
-        let place = self.bitcoin.place(first);
         let other = self.bitcoin.conflict(first, &address, sat).map_err(refused)?;
-        let (block, how) = match place {
-            Place::Mined(depth) => {
-                let block = self.bitcoin.reorg(depth, &[other]);
-                (block, format!("by a reorg of {}", blocks(depth)))
-            }
-            Place::Waits | Place::Gone => (self.bitcoin.mine_with(&[other]), "by a block".to_owned()),
-        };
-        let block = block.map_err(refused)?;
+        let (block, how) = both::bring(&self.bitcoin, first, other)?;
         desk.call(rival.name.as_ref(), On::Btc, other);
         let words = format!(
             "spent what {} spends, {how}: {} {SYMBOL} to {address}",
@@ -100,7 +70,7 @@ impl Hand {
         let first = desk.find(On::Btc, &rival.tx)?;
         let (address, sat) = self.rival_pays(first, rival, None)?;
         if self.bitcoin.place(first) != Place::Waits {
-            return Err(does_not_wait(&rival.tx));
+            return Err(both::does_not_wait(&rival.tx));
         }
         let other = self.bitcoin.replace(first, &address, sat).map_err(refused)?;
         desk.call(rival.name.as_ref(), On::Btc, other);
@@ -111,34 +81,6 @@ impl Hand {
         );
         Ok(Did::new(words).of(other))
     }
-
-    fn reorg_bitcoin(&self, desk: &Desk, reorg: &Reorg) -> Result<Did, Refused> {
-        check_blocks(reorg.depth)?;
-        let mut kept = Vec::new();
-        for tx in &reorg.keep {
-            match tx.as_str() {
-                "all" => kept.extend(self.bitcoin.mined_in(reorg.depth)),
-                tx => kept.push(desk.find(On::Btc, tx)?),
-            }
-        }
-        let block = self.bitcoin.reorg(reorg.depth, &kept).map_err(refused)?;
-        Ok(Did::new(reorg_words(reorg, kept.len())).in_block(block))
-    }
-
-    fn evict_bitcoin(&self, desk: &Desk, of: &OfTx) -> Result<Did, Refused> {
-        let txid = desk.find(On::Btc, &of.tx)?;
-        match self.bitcoin.evict(txid) {
-            true => Ok(Did::new(format!("{} has left the mempool", of.tx)).of(txid)),
-            false => Err(does_not_wait(&of.tx)),
-        }
-    }
-}
-
-pub(super) fn does_not_wait(tx: &str) -> Refused {
-    Refused::new(
-        format!("{tx} does not wait for a block"),
-        "`creditd trigger state` shows where it is; a mined one is taken back by `double-spend` or `reorg`",
-    )
 }
 
 /// The address of a label; anything else is an address itself, or refused as one.

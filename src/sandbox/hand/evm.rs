@@ -1,6 +1,5 @@
 //! Steps on the EVM node.
 
-use super::bitcoin::does_not_wait;
 use super::*;
 use crate::sandbox::evm::{Effects, Mark, Token, Tx, U256};
 use crate::sandbox::step::Tags;
@@ -91,42 +90,14 @@ impl Hand {
             Step::Deposit(deposit) => self.pay_evm(desk, deposit),
             Step::DoubleSpend(rival) => self.double_spend_evm(desk, rival),
             Step::Replace(rival) => self.replace_evm(desk, rival),
-            Step::Reorg(reorg) => self.reorg_evm(desk, reorg),
-            Step::Evict(of) => {
-                let txid = desk.find(On::Evm, &of.tx)?;
-                match self.evm.evict(txid) {
-                    true => Ok(Did::new(format!("{} has left the pool", of.tx)).of(txid)),
-                    false => Err(does_not_wait(&of.tx)),
-                }
-            }
-            Step::Resend(of) => {
-                let txid = desk.find(On::Evm, &of.tx)?;
-                self.evm.resend(txid).map_err(refused)?;
-                Ok(Did::new(format!("{} waits again", of.tx)).of(txid))
-            }
+            Step::Reorg(reorg) => both::reorg(&self.evm, desk, reorg),
+            Step::Evict(of) => both::evict(&self.evm, desk, of),
+            Step::Resend(of) => both::resend(&self.evm, desk, of),
             Step::Fail(of) => self.fail_evm(desk, of),
             Step::Tags(tags) => self.tags_evm(tags),
-            Step::Lag(lag) => {
-                match lag.blocks {
-                    0 => self.evm.catch_up(),
-                    blocks => self.evm.lag(blocks.into()),
-                }
-                Ok(Did::new(lag_words(*lag)))
-            }
-            Step::Mine(Blocks { blocks: count }) => {
-                check_blocks(*count)?;
-                let mined = self.evm.mine(*count).map_err(refused)?;
-                let did = Did::new(format!("mined {}", blocks(*count)));
-                Ok(match mined.last() {
-                    Some(last) => did.in_block(*last),
-                    None => did,
-                })
-            }
-            Step::Node(state) => {
-                let words = trouble_words(state)?;
-                self.evm.set_trouble(state.meant().flatten(), span(state));
-                Ok(Did::new(words))
-            }
+            Step::Lag(lag) => both::lag(&self.evm, *lag),
+            Step::Mine(Blocks { blocks }) => both::mine(&self.evm, *blocks),
+            Step::Node(state) => both::trouble(&self.evm, state),
         }
     }
 
@@ -165,14 +136,7 @@ impl Hand {
     fn double_spend_evm(&self, desk: &mut Desk, rival: &Rival) -> Result<Did, Refused> {
         let first = desk.find(On::Evm, &rival.tx)?;
         let (other, pays) = self.rival_evm(first, rival, Some(ELSEWHERE))?;
-        let (block, how) = match self.evm.place(first) {
-            Place::Mined(depth) => {
-                let block = self.evm.reorg(depth.into(), &[other]);
-                (block, format!("by a reorg of {}", blocks(depth)))
-            }
-            Place::Waits | Place::Gone => (self.evm.mine_with(&[other]), "by a block".to_owned()),
-        };
-        let block = block.map_err(refused)?;
+        let (block, how) = both::bring(&self.evm, first, other)?;
         desk.call(rival.name.as_ref(), On::Evm, other);
         let words = format!("used the nonce of {}, {how}: {pays}", rival.tx);
         Ok(Did::new(words).of(other).in_block(block))
@@ -181,26 +145,13 @@ impl Hand {
     fn replace_evm(&self, desk: &mut Desk, rival: &Rival) -> Result<Did, Refused> {
         let first = desk.find(On::Evm, &rival.tx)?;
         if self.evm.place(first) != Place::Waits {
-            return Err(does_not_wait(&rival.tx));
+            return Err(both::does_not_wait(&rival.tx));
         }
         let (other, pays) = self.rival_evm(first, rival, None)?;
         self.evm.resend(other).map_err(refused)?;
         desk.call(rival.name.as_ref(), On::Evm, other);
         let words = format!("replaced {}: {pays}, with a higher price", rival.tx);
         Ok(Did::new(words).of(other))
-    }
-
-    fn reorg_evm(&self, desk: &Desk, reorg: &Reorg) -> Result<Did, Refused> {
-        check_blocks(reorg.depth)?;
-        let mut kept = Vec::new();
-        for tx in &reorg.keep {
-            match tx.as_str() {
-                "all" => kept.extend(self.evm.mined_in(reorg.depth)),
-                tx => kept.push(desk.find(On::Evm, tx)?),
-            }
-        }
-        let block = self.evm.reorg(reorg.depth.into(), &kept).map_err(refused)?;
-        Ok(Did::new(reorg_words(reorg, kept.len())).in_block(block))
     }
 
     fn fail_evm(&self, desk: &Desk, of: &OfTx) -> Result<Did, Refused> {

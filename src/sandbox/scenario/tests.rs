@@ -29,7 +29,7 @@ doge mine 1
     let expected = format!(
         "\
 line 3: \"wiat\" is no chain: a line begins with btc, evm, wait or pause
-line 4: \"one\" is no number of blocks
+line 4: \"one\" is no number of blocks: take 1 to 10000
 line 5: write `deposit TO AMOUNT [TOKEN] [as NAME]`
 line 6: \"a/b\" is no name: take up to 24 letters, digits, dots, dashes and underlines, and not `all`
 line 7: \"with\" is not understood here: to, amount, as are
@@ -106,7 +106,7 @@ fn rivals() -> impl Strategy<Value = Rival> {
 
 fn steps() -> impl Strategy<Value = Step> {
     let of = || word().prop_map(|tx| OfTx { tx });
-    let blocks = || any::<u32>().prop_map(|blocks| Blocks { blocks });
+    let blocks = |least: u32| (least..=BLOCKS_MAX).prop_map(|blocks| Blocks { blocks });
     let deposit = (word(), word(), maybe(word()), maybe(word())).prop_map(|(to, amount, token, name)| {
         Step::Deposit(Deposit {
             to,
@@ -115,14 +115,14 @@ fn steps() -> impl Strategy<Value = Step> {
             name,
         })
     });
-    let reorg = (any::<u32>(), proptest::collection::vec(word(), 0..4))
+    let reorg = (1..=BLOCKS_MAX, proptest::collection::vec(word(), 0..4))
         .prop_map(|(depth, keep)| Step::Reorg(Reorg { depth, keep }));
     let tags = (maybe(word()), word()).prop_map(|(safe, finalized)| {
         let finalized = Some(finalized);
         Step::Tags(Tags { safe, finalized })
     });
     let words: Vec<&str> = Trouble::ALL.iter().map(|trouble| trouble.word()).collect();
-    let node = (proptest::sample::select(words), maybe(any::<u64>())).prop_map(|(trouble, for_ms)| {
+    let node = (proptest::sample::select(words), maybe(0..=SPAN_MS_MAX)).prop_map(|(trouble, for_ms)| {
         let trouble = trouble.to_owned();
         Step::Node(NodeState { trouble, for_ms })
     });
@@ -134,8 +134,8 @@ fn steps() -> impl Strategy<Value = Step> {
         of().prop_map(Step::Evict),
         of().prop_map(Step::Resend),
         of().prop_map(Step::Fail),
-        blocks().prop_map(Step::Lag),
-        blocks().prop_map(Step::Mine),
+        blocks(0).prop_map(Step::Lag),
+        blocks(1).prop_map(Step::Mine),
         tags,
         node,
     ]
@@ -143,7 +143,7 @@ fn steps() -> impl Strategy<Value = Step> {
 
 fn any_line() -> impl Strategy<Value = Line> {
     prop_oneof![
-        any::<u64>().prop_map(|ms| Line::Wait(Duration::from_millis(ms))),
+        (0..=SPAN_MS_MAX).prop_map(|ms| Line::Wait(Duration::from_millis(ms))),
         Just(Line::Pause),
         (proptest::sample::select(&On::ALL[..]), steps()).prop_map(|(on, step)| Line::Step(on, step)),
     ]
