@@ -3,7 +3,7 @@
 use super::address_args::Addresses;
 use super::audit_args::{AUDIT, Audit};
 use super::callback_args::{Callbacks, Endpoints};
-use super::drill_args::Drill;
+use super::drill_args::{DRILL, Drill};
 use super::inbox_args::InboxCommand;
 use super::invoice_args::Invoices;
 use super::key_args::{Keys, Merchants};
@@ -222,6 +222,7 @@ Example:
     /// Feed a copy of the database everything again, and show what would change
     ///
     /// All of it happens in a copy: the database, the nodes and the receivers notice nothing.
+    #[command(after_help = DRILL)]
     Drill(Drill),
 
     /// Start simulated nodes, to develop against

@@ -3,6 +3,19 @@
 use clap::{Args, value_parser};
 use std::path::PathBuf;
 
+/// Below the options of `drill`.
+pub const DRILL: &str = "\
+It runs beside the daemon, as its account, and takes twice the size of the database while it does.
+docs/drill.md says what is fed, and how to have it done every night.
+
+Examples:
+  creditd drill
+  creditd drill --days 30 --report drill.json
+  creditd drill --from-backup /var/backups/creditd/creditd-2026-11-29.db
+
+Exit codes: 0 nothing changed, 1 something would have or a property of the books does not hold, 2 it could
+not run, or not everything could be fed.";
+
 /// How the drill goes about it.
 #[derive(Debug, Args)]
 pub struct Drill {
@@ -18,6 +31,9 @@ pub struct Drill {
     /// Where the copy is made [default: the folder of the backups, else that of the database]
     #[arg(long)]
     pub folder: Option<PathBuf>,
+    /// Drill this backup: restore it in the copy up to the nodes' tips, say what that does, then feed
+    #[arg(long, value_name = "FILE")]
+    pub from_backup: Option<PathBuf>,
     /// Leave the copy there: it is as confidential as a backup
     #[arg(long)]
     pub keep: bool,

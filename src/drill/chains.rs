@@ -5,6 +5,7 @@ use super::copy::Bench;
 use super::dials::ReadingDial;
 use super::pinned::{Pin, Pinned, Recorded};
 use super::report::Step;
+use super::restored::is_under_way;
 use super::{DrillError, Stop};
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::chain::evm::endpoints::{Endpoints, EndpointsConfig, Node};
@@ -182,6 +183,23 @@ impl<S: ChainSource> Chain<S> {
         }
     }
 
+    /// Lets the chain stand where the node's tip is, for a backup that has to catch up.
+    pub(super) async fn go_to_tip(&self, stand: &mut Stand) -> Result<(), Stop> {
+        self.source.identity().await?;
+        let tip = self.source.tip().await?;
+        let Some(info) = self.source.header(tip.hash).await? else {
+            return Err(Stop::WhyNot(format!(
+                "{}: the node left its tip just now",
+                self.alias
+            )));
+        };
+        stand.pin = Pin {
+            at: info.held,
+            tags: tip.tags,
+        };
+        Ok(())
+    }
+
     async fn follower(
         &self,
         bench: &Bench,
@@ -231,6 +249,38 @@ impl<S: ChainSource> Chain<S> {
             }
         }
         Ok(())
+    }
+
+    /// Follows until the pinned tip is reached and nothing of a restore is left to do there.
+    pub(super) async fn restore(&self, bench: &Bench, stand: &Stand) -> Result<(), Stop> {
+        let (key, id) = (stand.row.key, self.settings.chain.id.clone());
+        let (mut follower, _) = self.follower(bench, stand.pin).await?;
+        let (mut went_on, mut last) = (bench.clock.instant(), None);
+        loop {
+            let trouble = self.round(bench, &mut follower, key).await?;
+            let caip = id.as_str().to_owned();
+            let standing = bench.read("read the copy", move |tx| {
+                let row = tx.chain_by_key(key)?;
+                let restores = tx.restores()?;
+                let of_chain = restores.iter().flat_map(|restore| &restore.chains);
+                let mut open = of_chain.filter(|(chain, _)| chain.caip == caip && is_under_way(chain.state));
+                let told = open.next().map(|(_, told)| told.waiting);
+                Ok((row.cursor.map(|at| at.height), told))
+            });
+            let at = standing.await?;
+            if at == (Some(stand.pin.at.height), None) {
+                return Ok(());
+            }
+            if last.as_ref() != Some(&at) {
+                went_on = bench.clock.instant();
+            } else if bench.clock.instant() - went_on >= PATIENCE {
+                let why = trouble.unwrap_or_else(|| "the restore does not go on".to_owned());
+                return Err(Stop::WhyNot(why));
+            } else {
+                bench.clock.sleep(STALLED_PAUSE).await;
+            }
+            last = Some(at);
+        }
     }
 
     /// Follows until no rescan is running.

@@ -2,6 +2,7 @@
 //! and gone when the drill ends. A folder that a kill left behind is cleared away by the next drill.
 
 use super::DrillError;
+use crate::chance::Chance;
 use crate::clock::Clock;
 use crate::store::{Database, Existing, OpenMode, Store, StoreError, WriteTx};
 use std::fs::{DirBuilder, File};
@@ -9,8 +10,12 @@ use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-/// Before the number of the process in the folder's name.
+/// Before sixteen digits that nobody else has in the folder's name: processes of two containers may have one
+/// number.
 const PREFIX: &str = "creditd-drill-";
+
+/// Random bytes of the name.
+const NAME_BYTES: usize = 8;
 
 /// Locked while a drill works in the folder: one that can be locked is nobody's any more. A folder that was
 /// to be kept has none.
@@ -18,6 +23,15 @@ const RUNNING: &str = "running";
 
 /// How often it is tried to remove a folder in which somebody may just be making a file.
 const REMOVE_TRIES: u32 = 20;
+
+/// How often a folder is made that another drill takes for one that a kill left empty.
+const MAKE_TRIES: u32 = 5;
+
+/// The room that a drill takes, in sizes of the database: the copy, and what it was before ...
+const COPIES: u64 = 2;
+
+/// ... and for what the copy writes meanwhile.
+const LOG_BYTES: u64 = 64 << 20;
 
 /// The folder of a drill.
 #[derive(Debug)]
@@ -31,7 +45,24 @@ impl Folder {
     /// Makes one in `parent`, and clears away what killed drills have left there.
     pub(super) fn make(parent: &Path, is_kept: bool) -> Result<Folder, DrillError> {
         clear_away(parent);
-        let path = parent.join(format!("{PREFIX}{}", std::process::id()));
+        let mut tries = 1;
+        loop {
+            match Folder::try_make(parent, is_kept) {
+                Err(DrillError::Folder { source, .. })
+                    if source.kind() == ErrorKind::NotFound && parent.is_dir() && tries < MAKE_TRIES =>
+                {
+                    tries += 1;
+                }
+                made => return made,
+            }
+        }
+    }
+
+    fn try_make(parent: &Path, is_kept: bool) -> Result<Folder, DrillError> {
+        let mut bytes = [0; NAME_BYTES];
+        let chosen = Chance::real().fill(&mut bytes);
+        chosen.map_err(|error| DrillError::System(std::io::Error::other(error)))?;
+        let path = parent.join(format!("{PREFIX}{}", const_hex::encode(bytes)));
         let failed = |doing: &'static str| {
             let path = path.clone();
             move |source| DrillError::Folder { doing, path, source }
@@ -62,6 +93,30 @@ impl Folder {
     }
 }
 
+/// Is there room beside a folder for a drill of this database? What cannot be asked is not refused.
+///
+/// # Errors
+/// [`DrillError::NoRoom`].
+pub(super) fn check_room(parent: &Path, database: &Path) -> Result<(), DrillError> {
+    let size = |path: &Path| std::fs::metadata(path).map_or(0, |file| file.len());
+    let mut log = database.as_os_str().to_owned();
+    log.push("-wal");
+    let bytes = size(database).saturating_add(size(Path::new(&log)));
+    let needed = bytes.saturating_mul(COPIES).saturating_add(LOG_BYTES);
+    let Ok(disk) = rustix::fs::statvfs(parent) else {
+        return Ok(());
+    };
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    match free >= needed {
+        true => Ok(()),
+        false => Err(DrillError::NoRoom {
+            folder: parent.to_owned(),
+            free,
+            needed,
+        }),
+    }
+}
+
 impl Drop for Folder {
     fn drop(&mut self) {
         match self.is_kept {
@@ -87,12 +142,17 @@ fn clear_away(parent: &Path) {
     };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let process = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
-        let is_ours = process.is_some_and(|process| process.parse::<u32>().is_ok());
+        let digits = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        let is_digits = |digits: &str| const_hex::decode(digits).is_ok_and(|bytes| bytes.len() == NAME_BYTES);
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        let is_left = || File::open(entry.path().join(RUNNING)).is_ok_and(|file| file.try_lock().is_ok());
-        if is_ours && is_folder && is_left() {
-            remove(&entry.path());
+        if !digits.is_some_and(is_digits) || !is_folder {
+            continue;
+        }
+        match File::open(entry.path().join(RUNNING)) {
+            Ok(file) if file.try_lock().is_ok() => remove(&entry.path()),
+            Ok(_) => {}
+            // Killed before it had made a file; one that is kept is not empty.
+            Err(_) => drop(std::fs::remove_dir(entry.path())),
         }
     }
 }
@@ -118,11 +178,12 @@ impl Bench {
     ) -> Result<Bench, DrillError> {
         let failed = |doing| move |source| DrillError::Store { doing, source };
         let at_ms = clock.now_ms();
-        let work = folder.join("creditd.db");
+        let (raw, work) = (folder.join("raw.db"), folder.join("creditd.db"));
+        remove_beside(&raw);
         remove_beside(&work);
         let live = Database::open(live, OpenMode::ReadOnly).map_err(failed("open the database"))?;
         let mut told_percent = 0;
-        let made = live.backup(&work, Existing::Refuse, |progress| {
+        let made = live.backup(&raw, Existing::Refuse, |progress| {
             let percent = progress.done_pages.saturating_mul(100) / progress.total_pages.max(1);
             if percent >= told_percent + 10 && percent < 100 {
                 told_percent = percent;
@@ -130,15 +191,19 @@ impl Bench {
             }
         });
         let bytes = made.map_err(failed("copy the database"))?.bytes;
-        let bench = Bench {
+        drop(live);
+        told("taking out what is secret".to_owned());
+        // Pages that are free hold what once stood there: only what is in use goes on.
+        let scrubbed = Database::scrub(&raw, &work, at_ms);
+        remove_beside(&raw);
+        scrubbed.map_err(failed("take out what is secret"))?;
+        Ok(Bench {
             folder: folder.to_owned(),
             store: open(&work, Clock::standing(at_ms))?,
             clock: Clock::standing(at_ms),
             at_ms,
             bytes,
-        };
-        bench.write("scrub the copy", |tx| tx.scrub()).await?;
-        Ok(bench)
+        })
     }
 
     /// Folds the copy into one file. It need not outlive anything: a failure is nobody's.
@@ -242,37 +307,45 @@ fn remove_beside(database: &Path) {
 mod tests {
     use super::*;
 
+    fn names(parent: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(parent).unwrap();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
     #[test]
     fn a_folder_goes_with_its_drill_and_a_killed_one_with_the_next() {
         let parent = tempfile::tempdir().unwrap();
-        let there = || std::fs::read_dir(parent.path()).unwrap().count();
         let folder = Folder::make(parent.path(), false).unwrap();
         std::fs::write(folder.path().join("creditd.db"), "x").unwrap();
-        assert!(matches!(
-            Folder::make(parent.path(), false),
-            Err(DrillError::Folder { .. })
-        ));
+        // As another process of the same number in another container.
+        let other = Folder::make(parent.path(), false).unwrap();
+        assert_ne!(folder.path(), other.path());
         assert!(
             folder.path().join("creditd.db").exists(),
             "nobody clears a running one away"
         );
-        drop(folder);
-        assert_eq!(there(), 0);
-        // Of processes that are gone, and of a kept one.
-        for process in ["1", "2"] {
-            std::fs::create_dir(parent.path().join(format!("{PREFIX}{process}"))).unwrap();
+        drop((folder, other));
+        assert_eq!(names(parent.path()), [] as [&str; 0]);
+        let of = |digits: &str| parent.path().join(format!("{PREFIX}{digits}"));
+        // Killed at work, killed as it began, and kept.
+        let [killed, begun, kept] = ["00000000000000aa", "00000000000000bb", "00000000000000cc"].map(of);
+        for folder in [&killed, &begun, &kept] {
+            std::fs::create_dir(folder).unwrap();
         }
-        std::fs::write(parent.path().join(format!("{PREFIX}1/{RUNNING}")), "").unwrap();
-        std::fs::create_dir(parent.path().join("creditd-drill-notes")).unwrap();
-        drop(Folder::make(parent.path(), true).unwrap());
-        let mut left: Vec<String> = std::fs::read_dir(parent.path())
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        left.sort();
-        let kept = format!("{PREFIX}{}", std::process::id());
-        let mut expected = vec![format!("{PREFIX}2"), kept, "creditd-drill-notes".to_owned()];
+        std::fs::write(killed.join(RUNNING), "").unwrap();
+        std::fs::write(kept.join("creditd.db"), "x").unwrap();
+        std::fs::create_dir(of("notes")).unwrap();
+        let last = Folder::make(parent.path(), true).unwrap();
+        std::fs::write(last.path().join("creditd.db"), "x").unwrap();
+        let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+        let mut expected = vec![name(&kept), name(last.path()), name(&of("notes"))];
         expected.sort();
-        assert_eq!(left, expected);
+        drop(last);
+        drop(Folder::make(parent.path(), false).unwrap());
+        assert_eq!(names(parent.path()), expected);
     }
 }

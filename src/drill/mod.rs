@@ -5,26 +5,26 @@
 mod chains;
 mod copy;
 mod dials;
+mod error;
 mod feed;
 mod pinned;
 mod report;
+mod restored;
+mod words;
 
-pub use report::{Broken, Changed, Fed, Input, Report, Settled, Unexpected};
+pub use error::DrillError;
+pub use report::{Broken, Changed, Fed, Input, Report, Restored, Settled, Unexpected};
 
-use crate::chain::SourceError;
 use crate::clock::Clock;
-use crate::config::{ChainConfig, Config, SecretError};
-use crate::follow::FollowError;
-use crate::store::{Compared, Database, FED_AGAIN, OpenMode, RestoreState, RowDiff, StoreError};
-use crate::telemetry::error_line;
+use crate::config::{ChainConfig, Config};
+use crate::store::{Compared, Database, FED_AGAIN, OpenMode, RowDiff};
 use chains::{Any, Stand, on};
-use copy::{Bench, Folder};
+use copy::{Bench, Folder, check_room};
+use error::Stop;
 use feed::Feeding;
 use std::collections::BTreeSet;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// How often the copy is made anew because a node has left its tip.
@@ -50,6 +50,8 @@ pub struct Drill {
     pub chain: Option<String>,
     /// Where the copy is made; `None` = beside the backups, or the database.
     pub folder: Option<PathBuf>,
+    /// A backup to drill instead of the database: it is restored first, in the copy.
+    pub from_backup: Option<PathBuf>,
     /// Leaves the copy there.
     pub is_kept: bool,
     /// Feeds no blocks and no lists.
@@ -65,79 +67,11 @@ impl Default for Drill {
             passes: 3,
             chain: None,
             folder: None,
+            from_backup: None,
             is_kept: false,
             is_without_nodes: false,
             before: None,
         }
-    }
-}
-
-/// Why there was no drill.
-#[derive(Debug, Error)]
-pub enum DrillError {
-    /// The folder of the copy, or a file in it.
-    #[error("{doing} {}", path.display())]
-    Folder {
-        /// What was being done.
-        doing: &'static str,
-        /// With which.
-        path: PathBuf,
-        /// Why it failed.
-        #[source]
-        source: io::Error,
-    },
-    /// The database or its copy.
-    #[error("{doing}")]
-    Store {
-        /// What was being done.
-        doing: &'static str,
-        /// Why it failed.
-        #[source]
-        source: StoreError,
-    },
-    /// A node's secret cannot be read.
-    #[error("log in at the node of chain {alias}")]
-    Secret {
-        /// The chain.
-        alias: String,
-        /// Why.
-        #[source]
-        source: SecretError,
-    },
-    /// A follower met a copy that cannot be used.
-    #[error(transparent)]
-    Follow(#[from] FollowError),
-    /// Again and again a node has left the tip of the copy.
-    #[error("{0}, though it was copied {COPIES_MAX} times")]
-    Left(String),
-    /// Much changes by itself then.
-    #[error("a restored backup is being repaired: nothing is as it was")]
-    Restoring,
-    /// The operating system refused threads or signal handlers.
-    #[error("start the drill")]
-    System(#[source] io::Error),
-    /// It was told to stop.
-    #[error("stopped before its end")]
-    Interrupted,
-}
-
-/// Why an input is not fed (any further).
-#[derive(Debug, Error)]
-enum Stop {
-    /// It cannot be had.
-    #[error("{0}")]
-    WhyNot(String),
-    /// The node has left the tip of the copy.
-    #[error("{0}")]
-    Left(String),
-    /// The drill cannot go on.
-    #[error(transparent)]
-    Failed(#[from] DrillError),
-}
-
-impl From<SourceError> for Stop {
-    fn from(error: SourceError) -> Stop {
-        Stop::WhyNot(error_line(&error))
     }
 }
 
@@ -155,7 +89,9 @@ pub fn run(
         .enable_all()
         .build()
         .map_err(DrillError::System)?;
-    let folder = Folder::make(&parent(config, drill), drill.is_kept)?;
+    let parent = parent(config, drill);
+    check_room(&parent, drill.from_backup.as_ref().unwrap_or(&config.database))?;
+    let folder = Folder::make(&parent, drill.is_kept)?;
     let (path, config, drill) = (folder.path().to_owned(), config.clone(), drill.clone());
     let outcome = runtime.block_on(async move {
         let mut interrupt = signal(SignalKind::interrupt()).map_err(DrillError::System)?;
@@ -224,27 +160,22 @@ struct Running<'a> {
 
 async fn in_copy(config: &Config, drill: &Drill, folder: &Path, told: &mut Told) -> Result<Report, Stop> {
     let clock = Clock::real();
-    let bench = Bench::make(&config.database, folder, clock, told).await?;
-    let (generation, is_restoring) = bench
-        .read("read the copy", |tx| {
-            let open = |state: RestoreState| match state {
-                RestoreState::CatchingUp | RestoreState::Stating => true,
-                RestoreState::Done | RestoreState::Superseded => false,
-            };
-            let restores = tx.restores()?;
-            let is_open = restores
-                .iter()
-                .any(|restore| restore.chains.iter().any(|(chain, _)| open(chain.state)));
-            Ok((tx.generation()?, is_open))
-        })
-        .await?;
-    if is_restoring {
-        return Err(DrillError::Restoring.into());
+    let from = drill.from_backup.as_ref().unwrap_or(&config.database);
+    let bench = Bench::make(from, folder, clock, told).await?;
+    match drill.from_backup.is_some() {
+        true => restored::declare(&bench).await?,
+        false if restored::is_open(&bench).await? => return Err(DrillError::Restoring.into()),
+        false => {}
     }
+    let generation = bench.read("read the copy", |tx| tx.generation()).await?;
     let lines = lines(config, drill, &bench, clock).await?;
     let spans = (drill.days, drill.passes);
+    let mut report = report::begin(bench.at_ms, bench.bytes, generation, spans);
+    if !drill.is_without_nodes && drill.chain.is_none() {
+        not_drilled(config, &bench, &mut report).await?;
+    }
     let mut running = Running {
-        report: report::begin(bench.at_ms, bench.bytes, generation, spans),
+        report,
         feeding: Feeding::new(config, &bench, i64::from(drill.days).saturating_mul(DAY_MS)),
         window: config.smallest_window(),
         drill,
@@ -272,10 +203,14 @@ async fn lines(config: &Config, drill: &Drill, bench: &Bench, clock: Clock) -> R
             ChainConfig::Bitcoin(chain) => Any::bitcoin(chain, clock)?,
             ChainConfig::Evm(chain) => Any::evm(chain, bench, clock).await?,
         };
-        let stand = on!(&chain, chain => chain.stand(bench).await)?;
+        let mut stand = on!(&chain, chain => chain.stand(bench).await)?;
         let mut why_not = None;
-        if let Some(stand) = &stand {
-            match on!(&chain, chain => chain.look(stand).await) {
+        if let Some(stand) = &mut stand {
+            let looked = match drill.from_backup.is_some() {
+                true => on!(&chain, chain => chain.go_to_tip(stand).await),
+                false => on!(&chain, chain => chain.look(stand).await),
+            };
+            match looked {
                 Ok(()) => {}
                 Err(Stop::WhyNot(why)) => why_not = Some(why),
                 Err(other) => return Err(other),
@@ -290,6 +225,22 @@ async fn lines(config: &Config, drill: &Drill, bench: &Bench, clock: Clock) -> R
     Ok(lines)
 }
 
+/// Names the chains that the copy has followed and the config does not name any more: nothing of them is fed.
+async fn not_drilled(config: &Config, bench: &Bench, report: &mut Report) -> Result<(), DrillError> {
+    for row in bench.read("read the copy", |tx| tx.chains()).await? {
+        let is_named = config.chains().any(|chain| *chain.chain() == row.id);
+        if row.cursor.is_none() || is_named {
+            continue;
+        }
+        let why = format!(
+            "the config does not name chain {}, which is in the database",
+            row.id
+        );
+        report.of(Input::Blocks, Some(&row.alias)).why_not = Some(why);
+    }
+    Ok(())
+}
+
 impl Running<'_> {
     /// Lets everything happen that was about to: what then still changes was changed by what is fed again.
     async fn settle(&mut self, told: &mut Told) -> Result<(), Stop> {
@@ -300,20 +251,33 @@ impl Running<'_> {
             let (Some(stand), None) = (&line.stand, &line.why_not) else {
                 continue;
             };
-            match on!(&line.chain, chain => chain.settle(&self.bench, stand).await) {
+            let settled = match self.drill.from_backup.is_some() {
+                true => on!(&line.chain, chain => chain.restore(&self.bench, stand).await),
+                false => Ok(()),
+            };
+            let settled = match settled {
+                Ok(()) => on!(&line.chain, chain => chain.settle(&self.bench, stand).await),
+                stopped => stopped,
+            };
+            match settled {
                 Ok(()) => {}
                 Err(Stop::WhyNot(why)) => line.why_not = Some(why),
                 Err(other) => return Err(other),
             }
+            // A restored one has a higher tip now.
+            line.stand = on!(&line.chain, chain => chain.stand(&self.bench).await)?;
         }
         self.feeding.settle(&self.bench).await?;
         let settled = compare(&self.bench, &before)?;
         self.report.settle(&settled);
+        // It has served; and twice the size is enough for a drill.
+        let _ = std::fs::remove_file(before);
+        if self.drill.from_backup.is_some() {
+            self.report.restored = restored::report(&self.bench, &self.lines).await?;
+        }
         self.check(0).await?;
         let baseline = self.bench.baseline();
         self.bench.keep_as(&baseline)?;
-        // It has served.
-        let _ = std::fs::remove_file(before);
         Ok(())
     }
 

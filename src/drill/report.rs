@@ -1,5 +1,8 @@
 //! What a drill found, in JSON and in words.
 
+use super::words::{
+    changed_line, counted, input_words, restored_line, settled_words, size, well_words, what_words,
+};
 use crate::clock::rfc3339;
 use crate::rules::invariants::Invariant;
 use crate::store::{CHECKS, Compared, RowDiff, Violation};
@@ -95,6 +98,23 @@ pub struct Settled {
     pub rows: u64,
 }
 
+/// What restoring a backup did on a chain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Restored {
+    /// The chain's short name.
+    pub chain: String,
+    /// Where the backup stood; `None` = it had read no block.
+    pub from: Option<u64>,
+    /// The tip that ended the catch-up; `None` = it was not reached.
+    pub to: Option<u64>,
+    /// Credits that are told anew, in absolutes.
+    pub credits_told: u64,
+    /// Invoices likewise.
+    pub invoices_told: u64,
+    /// Nothing of it is left to do.
+    pub is_done: bool,
+}
+
 /// A row that an input changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Changed {
@@ -153,6 +173,8 @@ pub struct Report {
     pub days: u32,
     /// So often.
     pub passes: u32,
+    /// What restoring the backup did, where one was drilled.
+    pub restored: Vec<Restored>,
     /// What moved before.
     pub settled: Vec<Settled>,
     /// What was fed.
@@ -273,9 +295,14 @@ impl Report {
             self.generation,
             self.at
         )];
+        lines.extend(self.restored.iter().map(restored_line));
         if !self.settled.is_empty() {
             let settled: Vec<String> = self.settled.iter().map(settled_words).collect();
-            lines.push(format!("settled first: {}", settled.join(", ")));
+            let first = match self.restored.is_empty() {
+                true => "settled first",
+                false => "the restore brought",
+            };
+            lines.push(format!("{first}: {}", settled.join(", ")));
         }
         lines.extend(self.fed.iter().map(|fed| self.fed_line(fed)));
         lines.extend(self.violations.iter().map(|broken| {
@@ -364,88 +391,6 @@ impl Report {
                 )
             }
         }
-    }
-}
-
-fn settled_words(settled: &Settled) -> String {
-    format!("{} of {}", counted(settled.rows, "row"), settled.table)
-}
-
-fn what_words(fed: &Fed) -> String {
-    match (fed.input, fed.from, fed.to) {
-        (Input::Blocks, Some(from), Some(to)) => {
-            format!("{from} to {to}, {}", counted(fed.count, "block"))
-        }
-        (Input::Node, Some(from), Some(to)) => format!("behind at {from}, back at {to}"),
-        (Input::Blocks | Input::Node, ..) => "nothing to feed".to_owned(),
-        (Input::Mempool, ..) => format!("{} listed; outdated lists", thousands(fed.count)),
-        (Input::Idempotency, ..) => counted(fed.count, "answer"),
-        (Input::Inbox, ..) => counted(fed.count, "webhook"),
-        (Input::Jobs, ..) => format!("{}, three times each", counted(fed.count, "job")),
-        (Input::Deliveries, ..) => format!("{} to nobody", counted(fed.count, "callback")),
-        (Input::Start, ..) => "closed and opened".to_owned(),
-    }
-}
-
-/// What is so where nothing is amiss.
-fn well_words(fed: &Fed) -> String {
-    match fed.input {
-        Input::Blocks | Input::Node | Input::Inbox | Input::Jobs | Input::Start => {
-            "nothing changed".to_owned()
-        }
-        Input::Mempool => format!("nothing changed, {} refused", thousands(fed.refused)),
-        // The requests are not kept.
-        Input::Idempotency => "each the first one (looked up, not sent)".to_owned(),
-        Input::Deliveries => "same ids, same bytes".to_owned(),
-    }
-}
-
-fn input_words(input: Option<Input>, chain: Option<&str>) -> String {
-    let word = input.map_or("an input", Input::word);
-    match chain {
-        Some(chain) => format!("{word} {chain}"),
-        None => word.to_owned(),
-    }
-}
-
-fn changed_line(change: &Changed) -> String {
-    let input = input_words(change.input, change.chain.as_deref());
-    let what = match (&change.was, &change.is) {
-        (None, Some(is)) => format!("added    {} {is}", change.key),
-        (Some(was), None) => format!("gone     {} {was}", change.key),
-        (Some(was), Some(is)) => format!("changed  {} from {was} to {is}", change.key),
-        (None, None) => change.key.clone(),
-    };
-    format!("CHANGED  pass {}, {input}: {} {what}", change.pass, change.table)
-}
-
-fn counted(count: u64, one: &str) -> String {
-    let word = match (count, one) {
-        (1, one) => one.to_owned(),
-        (_, "pass") => "passes".to_owned(),
-        (_, "property") => "properties".to_owned(),
-        (_, one) => format!("{one}s"),
-    };
-    format!("{} {word}", thousands(count))
-}
-
-/// 1204 -> 1,204
-fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut words = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            words.push(',');
-        }
-        words.push(digit);
-    }
-    words
-}
-
-fn size(bytes: u64) -> String {
-    match bytes {
-        0..1_000_000 => format!("{} kB", bytes.div_ceil(1_000)),
-        _ => format!("{} MB", bytes.div_ceil(1_000_000)),
     }
 }
 

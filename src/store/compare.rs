@@ -146,7 +146,8 @@ fn compare(conn: &Connection, allowed: &Allowed, rows_max: usize) -> Result<Comp
     Ok(compared)
 }
 
-fn names(conn: &Connection) -> Result<Vec<String>, StoreError> {
+/// The tables, by their names.
+pub(super) fn names(conn: &Connection) -> Result<Vec<String>, StoreError> {
     let mut statement = conn.prepare(
         "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' \
          ORDER BY name",

@@ -10,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rusqlite::params;
 use sha2::{Digest as _, Sha256};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 /// An answer that is kept under a key.
@@ -75,19 +76,34 @@ impl Database {
     pub fn open_scratch(path: &Path) -> Result<Database, StoreError> {
         let database = Database::open(path, OpenMode::Daemon)?;
         database.conn.pragma_update(None, "synchronous", "OFF")?;
-        // What is overwritten is gone.
-        database.conn.pragma_update(None, "secure_delete", "ON")?;
         Ok(database)
+    }
+
+    /// Takes what others must not know out of a copy, and writes what is left of it to another file: pages of
+    /// the copy that are free may hold what once stood there.
+    ///
+    /// # Errors
+    /// Those of the two files.
+    pub fn scrub(copy: &Path, to: &Path, now_ms: i64) -> Result<(), StoreError> {
+        let name = to.to_str().ok_or_else(|| {
+            StoreError::Refused(format!("{} is no name that SQLite can open", to.display()))
+        })?;
+        let mut database = Database::open_scratch(copy)?;
+        database.write(now_ms, |tx| tx.scrub())?;
+        database.conn.execute("VACUUM INTO ?1", [name])?;
+        database.close()?;
+        let only_ours = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(to, only_ours)
+            .map_err(|error| StoreError::file("keep to ourselves", to, error))
     }
 }
 
 impl WriteTx<'_> {
     /// Takes out of a copy what others must not know: secrets of endpoints, where those are, hashes of API
-    /// keys, and answers kept under idempotency keys, some of which hold secrets.
-    ///
-    /// # Errors
-    /// Those of the database.
-    pub fn scrub(&mut self) -> Result<(), StoreError> {
+    /// keys, what payment pages are found by, and answers kept under idempotency keys, some of which hold
+    /// secrets.
+    fn scrub(&mut self) -> Result<(), StoreError> {
+        self.scrub_tokens()?;
         let mut secrets = self.conn().prepare(
             "SELECT s.id, s.scheme, e.ep_id, row_number() OVER \
              (PARTITION BY s.endpoint ORDER BY s.expires_at IS NULL DESC, s.expires_at DESC, s.id DESC) - 1 \
@@ -118,7 +134,20 @@ impl WriteTx<'_> {
                 .prepare_cached(replace)?
                 .execute(params![id, digest(&hash)])?;
         }
+        // What receivers answered is theirs.
+        self.conn().execute("UPDATE attempts SET reply = x''", [])?;
         self.scrub_answers()
+    }
+
+    /// Terms of invoices do not change, but in a copy.
+    fn scrub_tokens(&mut self) -> Result<(), StoreError> {
+        let guard = "SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND name = 'invoices_terms_stay'";
+        let guard: String = self.conn().query_row(guard, [], |row| row.get(0))?;
+        self.conn().execute("DROP TRIGGER invoices_terms_stay", [])?;
+        self.conn()
+            .execute("UPDATE invoices SET token = 'drill_' || inv_id", [])?;
+        self.conn().execute_batch(&guard)?;
+        Ok(())
     }
 
     fn scrub_answers(&mut self) -> Result<(), StoreError> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -21,17 +21,17 @@ use crate::common::wait::{PATIENCE, wait_until};
 use crate::full_disk::Disk;
 
 /// The blocks of the played node are some years old.
-const DAYS: &str = "3650";
+pub const DAYS: &str = "3650";
 
 /// A shop that was paid, told of it, and asked under keys; its daemon is stopped.
-struct Shop {
-    node: FakeNode,
+pub struct Shop {
+    pub node: FakeNode,
     receiver: Receiver,
-    daemon: Daemon,
+    pub daemon: Daemon,
 }
 
 impl Shop {
-    fn open() -> Shop {
+    pub fn open() -> Shop {
         let node = FakeNode::regtest(3);
         let receiver = Receiver::http(Ipv4Addr::LOCALHOST, |_, to| answer(to, 204, b""));
         let mut daemon = Daemon::start(&Setup {
@@ -90,13 +90,13 @@ impl Shop {
             .unwrap();
     }
 
-    fn drill(&self, args: &[&str]) -> Output {
+    pub fn drill(&self, args: &[&str]) -> Output {
         let all = [&["drill", "--days", DAYS, "--json"], args].concat();
         self.daemon.cli(&all)
     }
 
     #[track_caller]
-    fn report(&self, code: i32, args: &[&str]) -> Value {
+    pub fn report(&self, code: i32, args: &[&str]) -> Value {
         let output = self.drill(args);
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
         assert_eq!(output.status.code(), Some(code), "{stdout}{stderr}");
@@ -104,7 +104,7 @@ impl Shop {
     }
 
     /// Every file but the log and SQLite's index of its own: its bytes, and when it was written.
-    fn files(&self) -> BTreeMap<String, (Vec<u8>, SystemTime)> {
+    pub fn files(&self) -> BTreeMap<String, (Vec<u8>, SystemTime)> {
         let entries = std::fs::read_dir(self.daemon.folder()).unwrap();
         let files = entries.map(|entry| {
             let entry = entry.unwrap();
@@ -119,13 +119,15 @@ impl Shop {
 
     /// Runs it in this process.
     fn run(&self, before: Option<Before>) -> Result<Report, DrillError> {
-        let config = Config::load(Some(&self.daemon.config_file())).unwrap();
-        let how = Drill {
-            days: 3_650,
+        self.run_with(Drill {
             before,
             ..Drill::default()
-        };
-        drill::run(&config, &how, |_| {})
+        })
+    }
+
+    pub fn run_with(&self, how: Drill) -> Result<Report, DrillError> {
+        let config = Config::load(Some(&self.daemon.config_file())).unwrap();
+        drill::run(&config, &Drill { days: 3_650, ..how }, |_| {})
     }
 
     /// From now on the node answers so.
@@ -133,18 +135,31 @@ impl Shop {
         self.node.state().overrides.insert(method.to_owned(), reply);
     }
 
-    fn copies(&self) -> usize {
+    /// The folders of drills.
+    fn drills(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.daemon.folder()).unwrap();
-        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| name.contains("drill")).count()
+        let paths = entries.map(|entry| entry.unwrap().path());
+        paths
+            .filter(|path| path.to_string_lossy().contains("creditd-drill-"))
+            .collect()
+    }
+
+    pub fn copies(&self) -> usize {
+        self.drills().len()
+    }
+
+    /// Changes the database, as a fault of the daemon would.
+    pub fn spoil(&self, sql: &str) {
+        let spoil = rusqlite::Connection::open(self.daemon.database()).unwrap();
+        spoil.execute_batch(sql).unwrap();
     }
 }
 
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn fed<'r>(report: &'r Value, input: &str) -> &'r Value {
+pub fn fed<'r>(report: &'r Value, input: &str) -> &'r Value {
     let mut all = report["fed"].as_array().unwrap().iter();
     all.find(|fed| fed["input"] == input)
         .unwrap_or_else(|| panic!("{input} in {report}"))
@@ -350,6 +365,11 @@ fn without_its_node_a_drill_is_not_complete_and_says_what_it_could_not_feed() {
     assert_eq!(fed(&report, "inbox")["passes"], 1, "the rest is fed all the same");
     let report = shop.report(0, &["--passes", "1", "--without-nodes"]);
     assert_eq!(report["is_complete"], true);
+    let nowhere = shop.drill(&["--report", "nowhere/drill.json"]);
+    assert_eq!(nowhere.status.code(), Some(2));
+    let said = text(&nowhere.stderr);
+    assert!(said.contains("write the report nowhere/drill.json"), "{said}");
+    assert!(!said.contains("pass 1"), "before it begins: {said}");
     let unknown = shop.drill(&["--chain", "doge"]);
     assert!(text(&unknown.stderr).contains("--chain with one of btc"));
     assert_eq!(unknown.status.code(), Some(2));
@@ -381,7 +401,7 @@ fn ctrl_c_leaves_no_copy() {
             .stderr(Stdio::piped());
         let child = command.spawn().unwrap();
         wait_until("it has copied", PATIENCE, || {
-            let work = shop.daemon.folder().join(format!("creditd-drill-{}", child.id()));
+            let work = shop.drills().pop()?;
             work.join("creditd.db-wal").exists().then_some(())
         });
         let pid = child.id().to_string();
@@ -413,11 +433,7 @@ fn a_kept_copy_and_a_report_are_whole_and_hold_no_secret() {
     let report: Value =
         serde_json::from_slice(&std::fs::read(shop.daemon.folder().join("drill.json")).unwrap()).unwrap();
     assert_eq!(report["is_clean"], true);
-    let entries = std::fs::read_dir(shop.daemon.folder()).unwrap();
-    let kept = entries
-        .map(|entry| entry.unwrap().path())
-        .find(|path| path.to_string_lossy().contains("creditd-drill-"))
-        .unwrap();
+    let kept = shop.drills().pop().unwrap();
     use std::os::unix::fs::PermissionsExt as _;
     assert_eq!(kept.metadata().unwrap().permissions().mode() & 0o777, 0o700);
     let copy = Database::open(&kept.join("creditd.db"), OpenMode::ReadOnly).unwrap();

@@ -1,6 +1,7 @@
 //! Comparing two files of one database: of every table and every column it is known whether it counts.
 
 use super::Scratch;
+use crate::store::compare::names;
 use crate::store::{Compared, Database, FED_AGAIN, OpenMode, RowDiff, stand_in, stood_for};
 use crate::webhook::{Key, Scheme};
 use rusqlite::Connection;
@@ -69,22 +70,6 @@ const COUNTED: &[(&str, &[&str])] = &[
     ("unattributed", &[]),
 ];
 
-/// Tables that do not count.
-const FREE: &[&str] = &[
-    "attempts",
-    "audit_findings",
-    "audit_ledger",
-    "audit_marks",
-    "audit_runs",
-    "audit_unread",
-    "evidence",
-    "evidence_blocks",
-    "jobs",
-    "rescan_blocks",
-    "rescans",
-    "tallies",
-];
-
 /// A file that takes any rows, a copy of it, and a reader's look at what differs.
 struct Two {
     scratch: Scratch,
@@ -104,7 +89,7 @@ impl Two {
         let free = "PRAGMA foreign_keys = OFF; PRAGMA ignore_check_constraints = ON; \
              PRAGMA synchronous = OFF; DROP TABLE notes;";
         mine.execute_batch(&format!("{free}{drops}")).unwrap();
-        for table in tables(&mine) {
+        for table in names(&mine).unwrap() {
             insert(&mine, &table, 1_001);
         }
         Two { scratch, mine }
@@ -132,12 +117,6 @@ fn column(conn: &Connection, sql: &str) -> Vec<String> {
     let mut statement = conn.prepare(sql).unwrap();
     let rows = statement.query_map([], |row| row.get(0)).unwrap();
     rows.collect::<Result<_, _>>().unwrap()
-}
-
-fn tables(conn: &Connection) -> Vec<String> {
-    let all =
-        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name";
-    column(conn, all)
 }
 
 /// Name, value of the `number`-th row, and whether it is of the key.
@@ -179,9 +158,9 @@ fn every_table_is_listed() {
     let listed: BTreeSet<String> = COUNTED
         .iter()
         .map(|(table, _)| (*table).to_owned())
-        .chain(FREE.iter().map(|table| (*table).to_owned()))
+        .chain(FED_AGAIN.tables.iter().map(|table| (*table).to_owned()))
         .collect();
-    let there: BTreeSet<String> = tables(&two.mine).into_iter().collect();
+    let there: BTreeSet<String> = names(&two.mine).unwrap().into_iter().collect();
     assert_eq!(there, listed, "say of each table whether its rows count");
     let compared = two.compared("");
     assert_eq!((compared.count, compared.tables), (0, COUNTED.len() as u64));
@@ -228,7 +207,7 @@ fn differences_of_each_table_are_told() {
         assert!(gone.len() >= 2, "{table}: {gone:?}");
         assert!(gone.iter().all(|diff| diff.table == *table && diff.is.is_none()));
     }
-    for table in FREE {
+    for table in FED_AGAIN.tables {
         let sql = format!(
             "{} DELETE FROM {table} WHERE 1",
             insertion(&two.mine, table, 4_004)
@@ -301,9 +280,25 @@ fn a_scrubbed_copy_holds_no_secret() {
         "77".repeat(32)
     ))
     .unwrap();
+    mine.execute_batch(
+        "PRAGMA foreign_keys = OFF; \
+         INSERT INTO invoices (id, inv_id, merchant, chain, address, asset, amount, tolerance, \
+             tolerance_hundredths, expires_at, reference, metadata, token, after_output, created_at, \
+             amount_state, time_flag, life, paid, pending, strays, is_short) \
+             VALUES (1, 'inv_1', 1, 1, 1, 1, '5', '0', 0, 9, '', '{}', 'tok_page', 0, 0, \
+             'unpaid', 'in_time', 'open', '0', '0', 0, 0); \
+         CREATE TABLE gone (id INTEGER PRIMARY KEY, text TEXT); \
+         INSERT INTO gone VALUES (1, 'whsec_long_gone' || printf('%.*c', 5000, 'x')); \
+         DROP TABLE gone;",
+    )
+    .unwrap();
     drop(mine);
-    let mut copy = Database::open_scratch(&scratch.path).unwrap();
-    copy.write(1, |tx| tx.scrub()).unwrap();
+    let raw = std::fs::read(&scratch.path).unwrap();
+    let is_left = raw.windows(15).any(|window| window == b"whsec_long_gone");
+    assert!(is_left, "a free page of the database holds it");
+    let to = scratch.path.with_extension("scrubbed");
+    Database::scrub(&scratch.path, &to, 1).unwrap();
+    let copy = Database::open_scratch(&to).unwrap();
     let conn = &copy.conn;
     let left = column(conn, "SELECT secret FROM endpoint_secrets ORDER BY id");
     let stand_ins = [stand_in("ep_1", Scheme::V1, 1), stand_in("ep_1", Scheme::V1a, 0)];
@@ -311,10 +306,14 @@ fn a_scrubbed_copy_holds_no_secret() {
     assert!(left.iter().all(|secret| Key::parse(secret).is_ok()));
     let urls = column(conn, "SELECT url FROM endpoints");
     assert_eq!(stood_for(&urls[0]), Some("ep_1"));
+    let tokens = column(conn, "SELECT token FROM invoices");
+    assert_eq!(tokens, ["drill_inv_1"]);
+    let change = conn.execute("UPDATE invoices SET token = 'x'", []);
+    assert!(change.is_err(), "its terms stay again");
     copy.close().unwrap();
-    let bytes = std::fs::read(&scratch.path).unwrap();
+    let bytes = std::fs::read(&to).unwrap();
     let holds = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
-    for secret in secrets {
+    for secret in [&secrets[..], &["tok_page", "whsec_long_gone"]].concat() {
         assert!(!holds(secret.as_bytes()), "{secret}");
     }
     assert!(!holds(&[0x77; 32]) && !holds(b"shop.example") && holds(b"drill.invalid"));
