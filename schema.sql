@@ -1104,12 +1104,13 @@ CREATE TABLE evidence_blocks (
     chain  INTEGER NOT NULL REFERENCES chains (id),
     hash   BLOB NOT NULL CHECK (length(hash) = 32),
     height INTEGER NOT NULL,
-    -- a binary form, its version first
+    -- a binary form, its version first; NULL = its credits share nothing, or nothing could be had yet
     body   BLOB,
     PRIMARY KEY (chain, hash)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX evidence_blocks_by_height ON evidence_blocks (chain, height);
 
--- ... and what each has of its own. A credit that a reorg moved has one for each block.
+-- ... and what each has of its own. A credit that a reorg moved has one for each block that it was in.
 CREATE TABLE evidence (
     credit  TEXT NOT NULL REFERENCES credits (id),
     block   BLOB NOT NULL CHECK (length(block) = 32),
@@ -1117,6 +1118,11 @@ CREATE TABLE evidence (
     body    BLOB,
     why     TEXT NOT NULL DEFAULT '',
     made_at INTEGER NOT NULL,
+    -- how often nodes were asked for it
+    tries   INTEGER NOT NULL DEFAULT 1 CHECK (tries >= 1),
+    -- when they are asked again, for it or for a better one; NULL = no more
+    next_at INTEGER,
     PRIMARY KEY (credit, block),
     CHECK ((body IS NULL) = (why <> ''))
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX evidence_waiting ON evidence (next_at) WHERE next_at IS NOT NULL;

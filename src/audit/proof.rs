@@ -2,18 +2,16 @@
 //! no database and no network. Start at [`verify`].
 
 mod file;
+mod print;
 
-pub use file::{Level, ProofFile, Unreadable};
+pub use file::{FILE_BYTES_MAX, Level, ProofFile, Unreadable};
+pub use print::{More, PrintError, Printed, print};
 
-use super::evidence::{self, NoProof, Proof, Prover};
+use super::evidence::Proof;
 use crate::address::{self, EvmAddress, Network};
 use crate::chain::proof::{Claim, ProofFault};
 use crate::chain::{bitcoin, evm};
-use crate::clock::Clock;
-use crate::config::{Checkpoint, Config, SecretError};
-use crate::rules::{Amount, BlockHash, ChainId, Script, TaggedBlock, Work, ids};
-use crate::store::{Database, EvidenceOf, StoreError};
-use crate::telemetry::error_line;
+use crate::rules::{Amount, BlockHash, ChainId, Script, Work, ids};
 use thiserror::Error;
 
 /// Bitcoin's digits after the point.
@@ -56,23 +54,6 @@ pub enum VerifyError {
     False(#[from] ProofFault),
 }
 
-/// Why no file can be printed.
-#[derive(Debug, Error)]
-pub enum PrintError {
-    /// The database.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The place of a secret.
-    #[error(transparent)]
-    Secret(#[from] SecretError),
-    /// There is nothing to prove, or nothing to prove it with.
-    #[error("{0}")]
-    None(String),
-    /// No node answers.
-    #[error("no node answers: {0}")]
-    Node(String),
-}
-
 /// Holds a file against what it claims. `trusted` are blocks that the reader knows to be on the chain.
 ///
 /// # Errors
@@ -100,33 +81,59 @@ pub fn verify(text: &str, trusted: &[BlockHash]) -> Result<Verified, VerifyError
         claim,
         chain,
     };
-    let claim = &verified.claim;
-    match file.proof()? {
+    let shown = hold(&verified.chain, &verified.claim, &file.proof()?)?;
+    verified.depth = shown.depth;
+    verified.worked = shown.worked;
+    verified.reaches = shown.reaches;
+    let is_trusted = |hash: &&BlockHash| trusted.contains(hash);
+    verified.anchored = shown.vouching.iter().find(is_trusted).copied();
+    Ok(verified)
+}
+
+/// What a proof shows of a claim.
+pub(super) struct Shown {
+    depth: usize,
+    worked: Option<(u64, Work)>,
+    /// Each of these blocks, if it is trusted, vouches for the payment's.
+    vouching: Vec<BlockHash>,
+    reaches: Option<BlockHash>,
+}
+
+/// Holds a proof against a claim.
+///
+/// # Errors
+/// The first check that it fails.
+pub(super) fn hold(chain: &ChainId, claim: &Claim, proof: &Proof) -> Result<Shown, ProofFault> {
+    let by_hash = |depth| Shown {
+        depth,
+        worked: None,
+        vouching: vec![claim.block.hash],
+        reaches: None,
+    };
+    match proof {
         Proof::Bitcoin(proof) => {
-            let network = network(&verified.chain)
+            let network = network(chain)
                 .ok_or_else(|| ProofFault::new("chain", "no Bitcoin network begins with this block"))?;
-            let shown = bitcoin::proof::verify(network, &proof, claim)?;
-            let is_trusted = |hash: &&BlockHash| trusted.contains(hash);
-            let trusted = shown.hashes.iter().find(is_trusted).copied();
-            verified.anchored = trusted;
-            verified.reaches = shown.known.map(|known| known.hash);
-            verified.depth = shown.depth;
-            verified.worked = Some((shown.blocks, shown.work));
+            let shown = bitcoin::proof::verify(network, proof, claim)?;
+            Ok(Shown {
+                depth: shown.depth,
+                worked: Some((shown.blocks, shown.work)),
+                vouching: shown.hashes,
+                reaches: shown.known.map(|known| known.hash),
+            })
         }
         Proof::Evm(proof) => {
-            let Some(id) = verified.chain.evm_id() else {
-                return Err(ProofFault::new("chain", "it is none of Ethereum's kind").into());
+            let Some(id) = chain.evm_id() else {
+                return Err(ProofFault::new("chain", "it is none of Ethereum's kind"));
             };
-            evm::proof::verify(id, &proof, claim)?;
-            verified.depth = proof.receipt_branch.len();
-            verified.anchored = trusted.contains(&claim.block.hash).then_some(claim.block.hash);
+            evm::proof::verify(id, proof, claim)?;
+            Ok(by_hash(proof.receipt_branch.len()))
         }
         Proof::Told(told, _) => {
-            evm::proof::verify_told(&told, claim)?;
-            verified.anchored = trusted.contains(&claim.block.hash).then_some(claim.block.hash);
+            evm::proof::verify_told(told, claim)?;
+            Ok(by_hash(0))
         }
     }
-    Ok(verified)
 }
 
 /// The network that a chain's id begins with; an EVM chain has none.
@@ -162,6 +169,26 @@ impl Verified {
     }
 }
 
+/// Hashes that a Bitcoin block is taken to have cost at least, where nobody says how many: about what one did
+/// in January 2022. It has to be a number that is not free, and one that payments of these years reach.
+const MAIN_HASHES_PER_BLOCK: &str = "1e23";
+
+/// The hashes that blocks of a chain have to have cost where nobody says how many: none on test networks,
+/// where work costs nothing.
+pub fn usual_work(chain: &ChainId, blocks: u64) -> Work {
+    let one = work_of_words(MAIN_HASHES_PER_BLOCK).filter(|_| network(chain) == Some(Network::Main));
+    let one = one.unwrap_or_default();
+    (0..blocks).fold(Work::default(), |sum, _| sum.checked_add(one).unwrap_or(sum))
+}
+
+/// Reads a number of hashes: `3900`, `3.9e24`.
+pub fn work_of_words(text: &str) -> Option<Work> {
+    let (digits, exponent) = text.split_once('e').unwrap_or((text, "0"));
+    let exponent = exponent.parse().ok().filter(|exponent| *exponent <= 77)?;
+    let number = Amount::from_units_str(digits, exponent).ok()?;
+    Some(Work::from_be_bytes(number.to_be_bytes()))
+}
+
 /// Work in two digits, as there is no doubt about more: `5.1e23`.
 pub fn work_words(work: Work) -> String {
     let digits = Amount::from_be_bytes(work.to_be_bytes()).to_string();
@@ -169,102 +196,4 @@ pub fn work_words(work: Work) -> String {
         (Some(first), Some(second)) if digits.len() > 3 => format!("{first}.{second}e{}", digits.len() - 1),
         _ => digits,
     }
-}
-
-/// The file that proves a credit: from what is stored, else from the nodes. `from_checkpoint` adds the
-/// headers from the next lower block that everybody knows.
-///
-/// # Errors
-/// [`PrintError`].
-pub fn print(
-    (config, clock): (&Config, Clock),
-    database: &Database,
-    credit: &str,
-    is_from_checkpoint: bool,
-) -> Result<ProofFile, PrintError> {
-    let id = credit.to_owned();
-    let subject = database.read(|tx| tx.evidence_subject(&id))?;
-    let Some(of) = subject else {
-        let what = format!("{credit}: no such credit that a chain is the cause of, or it is reversed now");
-        return Err(PrintError::None(what));
-    };
-    let stored = stored(database, &of)?;
-    let chain = config.chains().find(|chain| *chain.chain() == of.chain);
-    let (mut proof, mut made_at) = match stored {
-        Some((proof, made_at)) => (Some(proof), made_at),
-        None => (None, clock.now_ms()),
-    };
-    if proof.is_none() || is_from_checkpoint {
-        let chain = chain.ok_or_else(|| {
-            PrintError::None(format!("{credit}: the config does not name chain {}", of.chain))
-        })?;
-        let prover = Prover::of(chain, clock)?;
-        let checkpoints = match chain {
-            crate::config::ChainConfig::Bitcoin(chain) => chain.checkpoints.clone(),
-            crate::config::ChainConfig::Evm(_) => Vec::new(),
-        };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| PrintError::Node(error.to_string()))?;
-        let asked = async {
-            let mut proof = match proof.take() {
-                Some(proof) => proof,
-                None => {
-                    made_at = clock.now_ms();
-                    let proofs = prover.prove(of.block, std::slice::from_ref(&of)).await?;
-                    let proof = proofs.into_iter().next();
-                    proof
-                        .unwrap_or_else(|| Err("nothing came".to_owned()))
-                        .map_err(NoProof::Never)?
-                }
-            };
-            if let (true, Proof::Bitcoin(proof)) = (is_from_checkpoint, &mut proof) {
-                let from = lower(&of.chain, &checkpoints, of.block.height);
-                let from = from.ok_or_else(|| NoProof::Never("no checkpoint is below it".to_owned()))?;
-                proof.anchor = prover.anchor(from, of.block).await?;
-            }
-            Ok::<Proof, NoProof>(proof)
-        };
-        proof = Some(runtime.block_on(asked).map_err(|error| match error {
-            NoProof::Source(error) => PrintError::Node(error_line(&error)),
-            NoProof::Never(why) => PrintError::None(format!("{credit}: {why}")),
-        })?);
-    }
-    let proof = proof.ok_or_else(|| PrintError::None(format!("{credit}: no proof")))?;
-    let address = print_address(&of.chain, &of.script)
-        .ok_or_else(|| PrintError::None(format!("{credit}: its script has no address")))?;
-    Ok(ProofFile::of(&of, proof, address, made_at))
-}
-
-/// What is stored of a credit in the block where the books have it now.
-fn stored(database: &Database, of: &EvidenceOf) -> Result<Option<(Proof, i64)>, StoreError> {
-    let (rows, shared) = database.read(|tx| {
-        let shared = tx.evidence_block(&of.chain, &of.block.hash)?;
-        Ok((tx.evidence_of(&of.credit)?, shared))
-    })?;
-    let row = rows.into_iter().find(|row| row.block == of.block.hash);
-    let Some((body, made_at)) = row.and_then(|row| Some((row.body?, row.made_at))) else {
-        return Ok(None);
-    };
-    let proof = evidence::unpack(&body, shared.as_deref(), of.block, of.due.height);
-    Ok(proof.map(|proof| (proof, made_at)))
-}
-
-/// The next block below a height that everybody knows: a checkpoint, or the first block.
-fn lower(chain: &ChainId, configured: &[Checkpoint], height: u64) -> Option<TaggedBlock> {
-    let network = network(chain)?;
-    let first = TaggedBlock {
-        height: 0,
-        hash: network.genesis(),
-    };
-    let known = bitcoin::checkpoints(network)
-        .into_iter()
-        .chain(configured.iter().copied());
-    let known = known.map(|known| TaggedBlock {
-        height: known.height,
-        hash: known.hash,
-    });
-    known
-        .chain([first])
-        .filter(|known| known.height < height)
-        .max_by_key(|known| known.height)
 }

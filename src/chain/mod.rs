@@ -14,6 +14,7 @@ use crate::rules::{
 use std::future::Future;
 use std::time::Duration;
 use thiserror::Error;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// Who a node is, asked at start and at every reconnect before anything else of it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -244,4 +245,13 @@ pub trait ChainSource: Send + Sync + 'static {
     /// Returns when the node's tip is likely another than `tip`, which it told last, or after `span`. Carries
     /// no fact; with a node that fails it waits for `span`.
     fn wait(&self, tip: BlockHash, span: Duration) -> impl Future<Output = ()> + Send;
+}
+
+/// Runs what keeps a thread busy for milliseconds. The daemon's other tasks, the fetches of the next blocks
+/// among them, go on on another thread; without one there is nothing to hand over.
+pub(crate) fn keep_busy<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
+    }
 }

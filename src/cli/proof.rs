@@ -2,17 +2,17 @@
 
 use super::ids;
 use super::open;
-use super::out::Out;
+use super::out::{self, Out};
 use super::proof_args::{Proof, ProofCommand, Required, Verify};
 use super::{Outcome, Problem};
-use crate::audit::proof::{self, Level, PrintError, Verified, VerifyError};
+use crate::audit::proof::{self, FILE_BYTES_MAX, Level, More, PrintError, Verified, VerifyError};
 use crate::clock::Clock;
 use crate::config::Config;
 use serde::Serialize;
-use std::io::Read as _;
+use std::io::Read;
 
-/// No file of ours is longer.
-const FILE_BYTES_MAX: u64 = 256 << 20;
+/// How many blocks `worked` asks for where nobody says.
+const USUAL_BLOCKS: u64 = 6;
 
 #[derive(Serialize)]
 struct AnswerJson {
@@ -30,6 +30,7 @@ struct AnswerJson {
     anchored_by: Option<String>,
     reaches: Option<String>,
     failed: Option<&'static str>,
+    missing: Option<String>,
     is_good: bool,
 }
 
@@ -47,17 +48,23 @@ pub(super) fn proof(
     let config = load()?;
     let credit = ids::whole_in(&config, credit)?;
     let database = open::plain_reader(&config)?;
-    let file = match proof::print((&config, Clock::real()), &database, &credit, args.from_checkpoint) {
-        Ok(file) => file,
+    let more = More {
+        is_from_checkpoint: args.from_checkpoint,
+        blocks: args.blocks,
+    };
+    let file = match proof::print((&config, Clock::real()), &database, &credit, more) {
+        Ok(printed) => {
+            printed.notes.iter().for_each(|note| out::note(note));
+            printed.file
+        }
         Err(PrintError::None(why)) => {
             let next = "`creditd credits` lists those that there are; what pruned nodes have dropped can no \
                         longer be proved";
             return Err(Problem::found(why, next).into());
         }
         Err(PrintError::Node(why)) => {
-            return Err(
-                Problem::misuse(why, "nothing is stored yet: ask again when the node answers").into(),
-            );
+            let next = "ask again when a node has it; `creditd chain status` says how the nodes are";
+            return Err(Problem::misuse(why, next).into());
         }
         Err(error @ (PrintError::Store(_) | PrintError::Secret(_))) => return Err(error.into()),
     };
@@ -70,8 +77,13 @@ pub(super) fn proof(
 
 fn check(out: &mut Out, args: &Verify) -> anyhow::Result<Outcome> {
     let mut text = String::new();
-    let file = std::fs::File::open(&args.file);
-    let read = file.and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
+    let file: std::io::Result<Box<dyn Read>> = match args.file.as_os_str() == "-" {
+        true => Ok(Box::new(std::io::stdin())),
+        false => std::fs::File::open(&args.file).map(|file| Box::new(file) as Box<dyn Read>),
+    };
+    // One more than it may have, so that a longer one is seen to be.
+    let most = FILE_BYTES_MAX as u64 + 1;
+    let read = file.and_then(|file| file.take(most).read_to_string(&mut text));
     if let Err(error) = read {
         let what = format!("{} cannot be read: {error}", args.file.display());
         return Err(Problem::misuse(what, "name a file that `creditd proof` printed").into());
@@ -92,14 +104,11 @@ fn check(out: &mut Out, args: &Verify) -> anyhow::Result<Outcome> {
             return Ok(Outcome::Found);
         }
     };
-    let is_good = match args.require {
-        Required::Included | Required::Proved => verified.is_included(),
-        Required::Worked => verified.is_included() && verified.worked.is_some(),
-        Required::Anchored => verified.is_included() && verified.anchored.is_some(),
-    };
+    let missing = missing(args, &verified);
+    let is_good = missing.is_none();
     match out.json {
-        true => out.json(&answer(&verified, is_good))?,
-        false => tell(out, &verified)?,
+        true => out.json(&answer(&verified, missing))?,
+        false => tell(out, &verified, missing)?,
     };
     Ok(match is_good {
         true => Outcome::Done,
@@ -107,7 +116,40 @@ fn check(out: &mut Out, args: &Verify) -> anyhow::Result<Outcome> {
     })
 }
 
-fn tell(out: &mut Out, verified: &Verified) -> anyhow::Result<Outcome> {
+/// What a good file does not show of what is required, if anything.
+fn missing(args: &Verify, verified: &Verified) -> Option<String> {
+    if !verified.is_included() {
+        return Some(format!("included: a node told it so ({})", verified.why));
+    }
+    match args.require {
+        Required::Included | Required::Proved => None,
+        Required::Worked => not_worked(args, verified).map(|why| format!("worked: {why}")),
+        Required::Anchored => match verified.anchored {
+            Some(_) => None,
+            None => Some("anchored: no block from the payment's on is one that you trust".to_owned()),
+        },
+    }
+}
+
+fn not_worked(args: &Verify, verified: &Verified) -> Option<String> {
+    let wanted = args.blocks.unwrap_or(USUAL_BLOCKS);
+    let hashes = args.hashes;
+    let hashes = hashes.unwrap_or_else(|| proof::usual_work(&verified.chain, wanted));
+    match verified.worked {
+        None => Some("this chain has no proof of work".to_owned()),
+        Some((blocks, _)) if blocks < wanted => Some(format!(
+            "{blocks} of {wanted} blocks; `creditd proof CREDIT --blocks {wanted}` prints more"
+        )),
+        Some((_, work)) if work < hashes => Some(format!(
+            "{} of {} hashes",
+            proof::work_words(work),
+            proof::work_words(hashes)
+        )),
+        Some(_) => None,
+    }
+}
+
+fn tell(out: &mut Out, verified: &Verified, missing: Option<String>) -> anyhow::Result<Outcome> {
     let Verified { claim, chain, .. } = verified;
     out.line(format!(
         "credit {}: {} to {} in block {}",
@@ -160,10 +202,13 @@ fn tell(out: &mut Out, verified: &Verified) -> anyhow::Result<Outcome> {
     out.line(format!(
         "not told by this file: whether {doubt}, and whether the credit was reversed since"
     ))?;
+    if let Some(missing) = missing {
+        out.line(format!("NOT ENOUGH  {missing}"))?;
+    }
     out.done()
 }
 
-fn answer(verified: &Verified, is_good: bool) -> AnswerJson {
+fn answer(verified: &Verified, missing: Option<String>) -> AnswerJson {
     let Verified { claim, chain, .. } = verified;
     AnswerJson {
         credit: Some(verified.credit.clone()),
@@ -180,7 +225,8 @@ fn answer(verified: &Verified, is_good: bool) -> AnswerJson {
         anchored_by: verified.anchored.map(|hash| chain.print(hash)),
         reaches: verified.reaches.map(|hash| chain.print(hash)),
         failed: None,
-        is_good,
+        is_good: missing.is_none(),
+        missing,
     }
 }
 
@@ -200,6 +246,7 @@ fn refused(check: &'static str, why: String) -> AnswerJson {
         anchored_by: None,
         reaches: None,
         failed: Some(check),
+        missing: None,
         is_good: false,
     }
 }

@@ -1,6 +1,7 @@
 //! What can be typed about proofs.
 
-use crate::rules::BlockHash;
+use crate::audit::proof;
+use crate::rules::{BlockHash, Work};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -10,6 +11,7 @@ Exit codes: 0 it is proved, 1 there is no proof or only a node's word, 2 it coul
 
 Examples:
   creditd proof cr_1f3c... > payment.json
+  creditd proof cr_1f3c... --blocks 6 > payment.json
   creditd proof verify payment.json";
 
 /// Below the options of `proof verify`.
@@ -17,10 +19,16 @@ pub const VERIFY: &str = "\
 Needs no config, no database and no network. A good file does not say whether its branch is the best one
 today, nor whether the credit was reversed since.
 
+`included` alone costs nobody anything: it says that the payment is in a block of that hash, not that the
+block is on the chain. `worked` says what a forgery would have cost, `anchored` that a block that you know
+vouches for it.
+
 Exit codes: 0 it shows what is required, 1 it does not, 2 it cannot be read.
 
-Example:
-  creditd proof verify payment.json --require anchored";
+Examples:
+  creditd proof cr_1f3c... | creditd proof verify -
+  creditd proof verify payment.json --require worked --blocks 6 --hashes 3e24
+  creditd proof verify payment.json --require anchored --trust 00000000000000000001c5a1...";
 
 /// Which proof.
 #[derive(Debug, Args)]
@@ -32,6 +40,9 @@ pub struct Proof {
     /// Bitcoin: with the headers from the next lower block that everybody knows
     #[arg(long)]
     pub from_checkpoint: bool,
+    /// Bitcoin: with at least so many blocks, the payment's own counted [default: those that made it due]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=2_016))]
+    pub blocks: Option<u64>,
     /// What to do with a proof
     #[command(subcommand)]
     pub command: Option<ProofCommand>,
@@ -48,7 +59,7 @@ pub enum ProofCommand {
 /// Which file, and what it has to show.
 #[derive(Debug, Args)]
 pub struct Verify {
-    /// The file that `creditd proof` printed
+    /// The file that `creditd proof` printed; `-` is what comes in
     pub file: PathBuf,
     /// What it has to show
     #[arg(long, value_enum, default_value = "included")]
@@ -56,6 +67,13 @@ pub struct Verify {
     /// A block that you know to be on the chain, from somebody that you trust; may be given again
     #[arg(long, value_name = "HASH", value_parser = block_hash)]
     pub trust: Vec<BlockHash>,
+    /// With `worked`: at least so many blocks, the payment's own counted [default: 6]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub blocks: Option<u64>,
+    /// With `worked`: at least so many hashes in all, as 3900 or 3.9e24 [default: on Bitcoin's main chain
+    /// 1e23 for each block, elsewhere none]
+    #[arg(long, value_name = "HASHES", value_parser = hashes)]
+    pub hashes: Option<Work>,
 }
 
 /// What a file has to show.
@@ -63,12 +81,16 @@ pub struct Verify {
 pub enum Required {
     /// The payment is in the block that it names
     Included,
-    /// And work was done on top of it
+    /// And so many blocks (--blocks), that block the first, took so many hashes (--hashes)
     Worked,
     /// And a block that is trusted vouches for that one
     Anchored,
     /// By hashes alone: the same as `included`
     Proved,
+}
+
+fn hashes(text: &str) -> Result<Work, String> {
+    proof::work_of_words(text).ok_or_else(|| "a number such as 3900 or 3.9e24".to_owned())
 }
 
 fn block_hash(text: &str) -> Result<BlockHash, String> {

@@ -1,10 +1,11 @@
-//! Proofs of credits, as they are stored: which are due, what is kept of them, and what each is of.
+//! Proofs of credits, as they are stored: which are wanted, what is kept of them, and what each is of.
 
 use super::chains::one;
 use super::codec::{int, uint};
 use super::{ReadTx, StoreError, WriteTx};
 use crate::rules::{Amount, Asset, BlockHash, ChainId, Outpoint, Script, TaggedBlock, Txid};
 use rusqlite::{OptionalExtension as _, Row, params};
+use std::collections::BTreeSet;
 
 /// A proof, or that there could be none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,10 @@ pub struct Evidence {
     pub why: String,
     /// When it was made.
     pub made_at: i64,
+    /// How often nodes were asked for it.
+    pub tries: u32,
+    /// When they are asked again, for it or for a better one; `None` = no more.
+    pub next_at: Option<i64>,
 }
 
 /// What a proof is of: a credit at a block that made it due.
@@ -38,8 +43,23 @@ pub struct EvidenceOf {
     pub amount: Amount,
     /// The block that holds the payment.
     pub block: TaggedBlock,
-    /// The block at which it was due.
-    pub due: TaggedBlock,
+    /// The height at which it was due; of a payment that has moved, as far above its block as it was then.
+    pub due_height: u64,
+    /// How often nodes were asked for a proof of it in that block.
+    pub tries: u32,
+}
+
+/// What is to be proved next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EvidenceWanted {
+    /// The credits.
+    pub of: Vec<EvidenceOf>,
+    /// The entry of the journal up to which all is known once these are, where that is a new one.
+    pub mark: Option<i64>,
+    /// What waited, and is of a block in which the books do not have the credit any more.
+    pub gone: Vec<(String, BlockHash)>,
+    /// There may be more.
+    pub is_cut: bool,
 }
 
 /// What is stored of the credits of one block.
@@ -49,8 +69,19 @@ pub struct NewEvidence {
     pub block: TaggedBlock,
     /// What they share.
     pub shared: Option<Vec<u8>>,
-    /// Each credit's own part, or why there is none.
-    pub credits: Vec<(String, Result<Vec<u8>, String>)>,
+    /// Each credit's own.
+    pub credits: Vec<OwnEvidence>,
+}
+
+/// What a credit has of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnEvidence {
+    /// The credit.
+    pub credit: String,
+    /// Its part, or why there is none.
+    pub body: Result<Vec<u8>, String>,
+    /// When nodes are to be asked again; `None` = this is the last word.
+    pub next_at: Option<i64>,
 }
 
 const OF: &str = "SELECT j.id, c.id, n.caip, c.txid, c.vout, a.script, s.contract, c.amount, j.block_height, \
@@ -59,14 +90,37 @@ const OF: &str = "SELECT j.id, c.id, n.caip, c.txid, c.vout, a.script, s.contrac
                   JOIN outputs o ON o.id = c.output JOIN addresses a ON a.id = o.address \
                   JOIN assets s ON s.id = c.asset ";
 
-/// Entries that proofs are to be made of. The plus keeps the new ones first: a chain's credits are not read
-/// through each time.
+/// Entries that nodes were not asked about yet. The plus keeps the new ones first: a chain's credits are not
+/// read through each time. What a run that was cut off has come to stands behind the mark and is not asked
+/// for again.
 pub(super) fn due_sql() -> String {
     format!(
         "{OF} WHERE j.id > ?1 AND +n.caip = ?2 AND j.kind <> 'reversal' AND j.block_hash IS NOT NULL \
+         AND NOT EXISTS (SELECT 1 FROM evidence e WHERE e.credit = j.credit AND e.block = j.block_hash) \
          ORDER BY j.id LIMIT ?3"
     )
 }
+
+/// What is to be asked for again.
+pub(super) const AGAIN: &str = "SELECT e.credit, e.block, e.tries FROM evidence e \
+    JOIN credits c ON c.id = e.credit JOIN chains n ON n.id = c.chain \
+    WHERE e.next_at <= ?1 AND +n.caip = ?2 ORDER BY e.next_at LIMIT ?3";
+
+/// Was a block lost since credits of it were proved?
+pub(super) const LOST: &str = "SELECT 1 FROM evidence_blocks b \
+    JOIN chains n ON n.id = b.chain \
+    WHERE n.caip = ?1 AND b.height >= n.cursor_height - ?2 \
+    AND NOT EXISTS (SELECT 1 FROM headers h WHERE h.chain = b.chain AND h.hash = b.hash) LIMIT 1";
+
+/// Credits that stand in a block for which nodes were not asked: a reorg that loses neither payment nor
+/// credit leaves the journal as it is.
+pub(super) const MOVED: &str = "SELECT c.id FROM chains n \
+    JOIN deposits d ON d.chain = n.id AND d.height >= n.cursor_height - ?2 AND d.state = 'credited' \
+    JOIN headers h ON h.chain = d.chain AND h.height = d.height \
+    JOIN credits c ON c.output = d.output \
+    WHERE n.caip = ?1 \
+    AND NOT EXISTS (SELECT 1 FROM evidence e WHERE e.credit = c.id AND e.block = h.hash) \
+    ORDER BY d.height LIMIT ?3";
 
 fn evidence_of_row(row: &Row<'_>) -> Result<EvidenceOf, StoreError> {
     let contract: Option<Vec<u8>> = row.get(6)?;
@@ -87,10 +141,8 @@ fn evidence_of_row(row: &Row<'_>) -> Result<EvidenceOf, StoreError> {
             height: uint(row.get(8)?)?,
             hash: row.get(9)?,
         },
-        due: TaggedBlock {
-            height: uint(row.get(10)?)?,
-            hash: row.get(11)?,
-        },
+        due_height: uint(row.get(10)?)?,
+        tries: 0,
     })
 }
 
@@ -98,7 +150,8 @@ impl ReadTx<'_> {
     /// What is stored of a credit; one for each block that it was in.
     pub fn evidence_of(&self, credit: &str) -> Result<Vec<Evidence>, StoreError> {
         let mut statement = self.conn().prepare_cached(
-            "SELECT block, body, why, made_at FROM evidence WHERE credit = ?1 ORDER BY made_at, block",
+            "SELECT block, body, why, made_at, tries, next_at FROM evidence WHERE credit = ?1 \
+             ORDER BY made_at, block",
         )?;
         let rows = statement.query_map([credit], |row| {
             Ok(Evidence {
@@ -106,6 +159,8 @@ impl ReadTx<'_> {
                 body: row.get(1)?,
                 why: row.get(2)?,
                 made_at: row.get(3)?,
+                tries: row.get(4)?,
+                next_at: row.get(5)?,
             })
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
@@ -122,9 +177,32 @@ impl ReadTx<'_> {
         Ok(found.optional()?.flatten())
     }
 
-    /// The next entries of a chain's journal that may be proved, in their order; and the last entry of the
-    /// journal up to which there are no others, where that is a new one.
-    pub fn evidence_due(
+    /// The next credits of a chain that nodes are to be asked for: new ones first, in the order of the
+    /// journal; then what they could not give before; then what a reorg within `window` blocks has moved.
+    pub fn evidence_wanted(
+        &self,
+        chain: &ChainId,
+        (now_ms, window): (i64, u64),
+        limit: u32,
+    ) -> Result<EvidenceWanted, StoreError> {
+        let count = limit as usize;
+        let (of, mark) = self.evidence_due(chain, limit)?;
+        let mut wanted = EvidenceWanted {
+            of,
+            mark,
+            ..EvidenceWanted::default()
+        };
+        if wanted.of.len() < count {
+            self.add_again(&mut wanted, (chain, now_ms), limit)?;
+        }
+        if wanted.of.len() < count {
+            self.add_moved(&mut wanted, (chain, window), limit)?;
+        }
+        wanted.is_cut = wanted.of.len() + wanted.gone.len() >= count;
+        Ok(wanted)
+    }
+
+    fn evidence_due(
         &self,
         chain: &ChainId,
         limit: u32,
@@ -152,6 +230,52 @@ impl ReadTx<'_> {
         Ok((due, Some(last).filter(|last| *last > mark.unwrap_or(0))))
     }
 
+    fn add_again(
+        &self,
+        wanted: &mut EvidenceWanted,
+        (chain, now_ms): (&ChainId, i64),
+        limit: u32,
+    ) -> Result<(), StoreError> {
+        let mut statement = self.conn().prepare_cached(AGAIN)?;
+        let rows = statement.query_map(params![now_ms, chain.as_str(), limit], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })?;
+        for row in rows.collect::<Result<Vec<(String, BlockHash, u32)>, _>>()? {
+            let (credit, block, tries) = row;
+            match self.evidence_subject(&credit)? {
+                Some(of) if of.block.hash == block => wanted.of.push(EvidenceOf { tries, ..of }),
+                Some(_) | None => wanted.gone.push((credit, block)),
+            }
+        }
+        Ok(())
+    }
+
+    fn add_moved(
+        &self,
+        wanted: &mut EvidenceWanted,
+        (chain, window): (&ChainId, u64),
+        limit: u32,
+    ) -> Result<(), StoreError> {
+        let window = int(window)?;
+        if one::<i64>(self.conn(), LOST, params![chain.as_str(), window])?.is_none() {
+            return Ok(());
+        }
+        let known: BTreeSet<(String, BlockHash)> = wanted
+            .of
+            .iter()
+            .map(|of| (of.credit.clone(), of.block.hash))
+            .collect();
+        let mut statement = self.conn().prepare_cached(MOVED)?;
+        let credits = statement.query_map(params![chain.as_str(), window, limit], |row| row.get(0))?;
+        for credit in credits.collect::<Result<Vec<String>, _>>()? {
+            let of = self.evidence_subject(&credit)?;
+            wanted
+                .of
+                .extend(of.filter(|of| !known.contains(&(credit, of.block.hash))));
+        }
+        Ok(())
+    }
+
     /// What the proof of a credit is to be of now: the payment in the block that the books have it in. `None`
     /// where there is no such credit, or the last thing that happened to it is its reversal, or no chain is
     /// its cause.
@@ -176,47 +300,70 @@ impl ReadTx<'_> {
             |row| Ok((row.get::<_, i64>(0)?, row.get::<_, BlockHash>(1)?)),
         );
         if let Some((height, hash)) = moved.optional()? {
-            subject.block = TaggedBlock {
-                height: uint(height)?,
-                hash,
-            };
+            let above = subject.due_height.saturating_sub(subject.block.height);
+            let height = uint(height)?;
+            subject.block = TaggedBlock { height, hash };
+            subject.due_height = height.saturating_add(above);
         }
         Ok(Some(subject))
+    }
+
+    /// The hash that a chain of the books has at a height now; `None` where its header is not kept.
+    pub fn kept_hash_at(&self, chain: &ChainId, height: u64) -> Result<Option<BlockHash>, StoreError> {
+        let sql = "SELECT h.hash FROM headers h JOIN chains n ON n.id = h.chain \
+                   WHERE n.caip = ?1 AND h.height = ?2";
+        one(self.conn(), sql, params![chain.as_str(), int(height)?])
     }
 }
 
 impl WriteTx<'_> {
-    /// Keeps what could be proved of a block's credits. What is there already stays, but for what could not
-    /// be had before.
+    /// Keeps what could be proved of a block's credits. What is there already stays, but for what waited.
     pub fn keep_evidence(&mut self, chain: &ChainId, new: &NewEvidence) -> Result<(), StoreError> {
         let now = self.now_ms();
         let block = &new.block;
-        if new.shared.is_some() {
-            self.conn().execute(
-                "INSERT INTO evidence_blocks (chain, hash, height, body) \
-                 SELECT id, ?2, ?3, ?4 FROM chains WHERE caip = ?1 \
-                 ON CONFLICT (chain, hash) DO UPDATE SET body = excluded.body \
-                 WHERE body IS NULL OR length(excluded.body) > length(body)",
-                params![chain.as_str(), block.hash, int(block.height)?, new.shared],
-            )?;
-        }
-        for (credit, own) in &new.credits {
-            let (body, why) = match own {
+        self.conn().execute(
+            "INSERT INTO evidence_blocks (chain, hash, height, body) \
+             SELECT id, ?2, ?3, ?4 FROM chains WHERE caip = ?1 \
+             ON CONFLICT (chain, hash) DO UPDATE SET body = excluded.body \
+             WHERE body IS NULL OR length(excluded.body) > length(body)",
+            params![chain.as_str(), block.hash, int(block.height)?, new.shared],
+        )?;
+        for own in &new.credits {
+            let (body, why) = match &own.body {
                 Ok(body) => (Some(body), ""),
                 Err(why) => (None, why.as_str()),
             };
+            // A better one may come for what is there; that none came takes nothing away.
             self.conn().execute(
-                "INSERT INTO evidence (credit, block, body, why, made_at) VALUES (?1, ?2, ?3, ?4, ?5) \
+                "INSERT INTO evidence (credit, block, body, why, made_at, tries, next_at) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6) \
                  ON CONFLICT (credit, block) DO UPDATE \
-                 SET body = excluded.body, why = excluded.why, made_at = excluded.made_at \
-                 WHERE evidence.body IS NULL",
-                params![credit, block.hash, body, why, now],
+                 SET body = coalesce(excluded.body, evidence.body), \
+                     why = CASE WHEN evidence.body IS NULL THEN excluded.why ELSE '' END, \
+                     made_at = CASE WHEN excluded.body IS NULL THEN evidence.made_at \
+                                    ELSE excluded.made_at END, \
+                     tries = evidence.tries + 1, next_at = excluded.next_at \
+                 WHERE evidence.body IS NULL OR evidence.next_at IS NOT NULL",
+                params![own.credit, block.hash, body, why, now, own.next_at],
             )?;
         }
         Ok(())
     }
 
-    /// Notes up to which entry of the journal a chain's credits were proved.
+    /// Waits no more for what is of a block in which the books do not have the credit now. Should it come
+    /// back to that block, it is as new.
+    pub fn drop_waiting_evidence(&mut self, gone: &[(String, BlockHash)]) -> Result<(), StoreError> {
+        for (credit, block) in gone {
+            let of = params![credit, block];
+            let delete = "DELETE FROM evidence WHERE credit = ?1 AND block = ?2 AND body IS NULL";
+            self.conn().execute(delete, of)?;
+            let settle = "UPDATE evidence SET next_at = NULL WHERE credit = ?1 AND block = ?2";
+            self.conn().execute(settle, of)?;
+        }
+        Ok(())
+    }
+
+    /// Notes up to which entry of the journal nodes were asked about a chain's credits.
     pub fn mark_evidence(&mut self, chain: &ChainId, entry: i64) -> Result<(), StoreError> {
         let now = self.now_ms();
         self.conn().execute(

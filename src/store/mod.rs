@@ -101,7 +101,7 @@ pub use deposits::Deposit;
 pub use drill::{InboxRow, KeptRow, SentRow, stand_in, stood_for};
 pub use endpoints::Endpoint;
 pub use error::StoreError;
-pub use evidence::{Evidence, EvidenceOf, NewEvidence};
+pub use evidence::{Evidence, EvidenceOf, EvidenceWanted, NewEvidence, OwnEvidence};
 pub use external::{ExternalAsset, ExternalPayment, NamedOutput};
 pub use fault::Fault;
 pub use highwater::Finding;

@@ -85,6 +85,8 @@ mod depths;
 mod derivations;
 mod differences;
 mod drill;
+mod drill_places;
+mod evidence;
 mod evm_endpoints;
 mod evm_forks;
 mod evm_mutations;

@@ -1,15 +1,22 @@
 //! Files that are said to prove something: whatever stands in them, they are refused, and nothing falls over.
 
+use bitcoincore_rpc::bitcoin::block::Header;
+use bitcoincore_rpc::bitcoin::consensus::serialize;
+use bitcoincore_rpc::bitcoin::constants::genesis_block;
+use bitcoincore_rpc::bitcoin::hashes::Hash as _;
+use bitcoincore_rpc::bitcoin::{self, OutPoint, ScriptBuf};
 use creditd::address::Network;
 use creditd::audit::proof::verify;
-use creditd::chain::bitcoin::proof::{Anchor, BitcoinProof};
+use creditd::chain::bitcoin::proof::{self as bitcoin_proof, Anchor, BitcoinProof};
+use creditd::chain::evm;
 use creditd::chain::evm::proof::{EvmProof, EvmTold, verify_told};
 use creditd::chain::proof::Claim;
-use creditd::chain::{bitcoin, evm};
 use creditd::rules::{Amount, Asset, BlockHash, Outpoint, Script, TaggedBlock, Txid};
 use ethers_core::utils::keccak256;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use crate::common::fake_chain::{coin, mine_exactly, tx};
 
 fn claim(vout: u64, block: [u8; 32]) -> Claim {
     Claim {
@@ -76,6 +83,61 @@ fn a_well_formed_file_is_refused_by_what_it_claims() {
     );
 }
 
+/// A block that names another height than its place is one of somebody's own, on the first block.
+#[test]
+fn the_first_block_is_known_at_height_0_alone() {
+    let genesis = genesis_block(bitcoin::Network::Regtest);
+    for (below, is_good) in [(0_u32, true), (5, false)] {
+        let paid = tx(&[coin(1)], &[(ScriptBuf::from(vec![0x51]), 7)]);
+        let mut first = tx(&[OutPoint::null()], &[(ScriptBuf::from(vec![0x51]), 50)]);
+        // The height in a script of one byte.
+        first.input[0].script_sig = ScriptBuf::from(vec![0x51 + u8::try_from(below).unwrap(), 0]);
+        let block = mine_exactly(genesis.block_hash(), 1_700_000_000, vec![first, paid.clone()]);
+        let hash = |hash: &str| BlockHash::from_hex(hash).unwrap();
+        let ids: Vec<[u8; 32]> = block
+            .txdata
+            .iter()
+            .map(|tx| tx.compute_txid().to_byte_array())
+            .collect();
+        let at = TaggedBlock {
+            height: u64::from(below) + 1,
+            hash: hash(&block.block_hash().to_string()),
+        };
+        let raw = |header: &Header| <[u8; 80]>::try_from(serialize(header)).unwrap();
+        let anchor = TaggedBlock {
+            height: u64::from(below),
+            hash: hash(&genesis.block_hash().to_string()),
+        };
+        let proof = BitcoinProof {
+            tx: serialize(&paid),
+            branch: vec![ids[0]],
+            index: 1,
+            coinbase: serialize(&block.txdata[0]),
+            coinbase_branch: vec![ids[1]],
+            headers: vec![raw(&block.header)],
+            due: at,
+            anchor: Some(Anchor {
+                at: anchor,
+                headers: vec![raw(&genesis.header)],
+            }),
+        };
+        let claim = Claim {
+            outpoint: Outpoint {
+                txid: Txid(hash(&paid.compute_txid().to_string()).0),
+                vout: 0,
+            },
+            script: Script([0x51].into()),
+            asset: Asset::Native,
+            amount: Amount::from_u64(7),
+            block: at,
+        };
+        match bitcoin_proof::verify(Network::Regtest, &proof, &claim) {
+            Ok(shown) => assert!(is_good && shown.known == Some(anchor), "{shown:?}"),
+            Err(fault) => assert!(!is_good && fault.check == "anchor", "{fault}"),
+        }
+    }
+}
+
 fn some_bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         prop::collection::vec(any::<u8>(), 0..120),
@@ -124,7 +186,7 @@ proptest! {
             due,
             anchor: Some(Anchor { at: due, headers }),
         };
-        prop_assert!(bitcoin::proof::verify(Network::Regtest, &proof, &claim(0, [2; 32])).is_err());
+        prop_assert!(bitcoin_proof::verify(Network::Regtest, &proof, &claim(0, [2; 32])).is_err());
     }
 
     /// The hashes of header and nodes are right, so whatever stands in them is looked at.

@@ -12,6 +12,8 @@ use crate::common::anvil::AnvilNode;
 use crate::common::contracts::Token;
 use crate::common::daemon::{Daemon, Setup};
 use crate::common::evm::Splitter;
+use crate::common::evm_proxy::EvmProxy;
+use crate::common::evm_proxy::script::Fault;
 use crate::common::node::RegtestNode;
 use crate::common::wait::{PATIENCE, wait_until};
 
@@ -270,7 +272,7 @@ fn proofs_of_bitcoin_payments_verify_and_nothing_tampered_with_does() {
         let (file, code) = printed(&daemon, credit, &[]);
         assert_eq!(code, 0);
         assert_documented(&file);
-        let (said, code) = verified(&file, &["--require", "worked"]);
+        let (said, code) = verified(&file, &["--require", "worked", "--blocks", "3"]);
         assert_eq!(code, 0, "{said}");
         eprintln!("{} bytes of JSON: {}", file.len(), credit["amount"]);
         files.push((credit, file));
@@ -328,19 +330,23 @@ fn proofs_of_bitcoin_payments_verify_and_nothing_tampered_with_does() {
 }
 
 /// Payments of each kind: coin, token, a creation, an inner call; all credited.
-fn evm_payments(node: &AnvilNode) -> (Daemon, Vec<Value>) {
+fn evm_payments(node: &AnvilNode, urls: &[String], more: &str) -> (Daemon, Vec<Value>) {
     let payer = node.account(0);
     let token = Token::deploy(node, "TUSD", 6);
     let splitter = Splitter::deploy(node);
     token.mint(node, &payer, 1_000_000);
     node.mine(1);
+    let endpoint = |(number, url): (u32, &String)| {
+        format!("[[evm.endpoint]]\nname = \"node-{number}\"\nurl = \"{url}\"\n")
+    };
+    let endpoints: String = (1..).zip(urls).map(endpoint).collect();
     let tables = format!(
-        "[[evm]]\nalias = \"dev\"\nchain_id = 31337\ninstance = \"test\"\npoll_ms = 20\nethereum = true\n\
-         [[evm.endpoint]]\nname = \"own\"\nurl = \"{}\"\n\
+        "{more}[[evm]]\nalias = \"dev\"\nchain_id = 31337\ninstance = \"test\"\npoll_ms = 20\n\
+         ethereum = true\n\
+         {endpoints}\
          [evm.native]\nsymbol = \"ETH\"\ninner = \"traces\"\npolicy = [ {{ confirmations = 2 }} ]\n\
          [[evm.token]]\ncontract = \"{}\"\nsymbol = \"TUSD\"\ndecimals = 6\n\
          policy = [ {{ confirmations = 2 }} ]\n",
-        node.url(),
         token.address.to_lowercase()
     );
     let daemon = Daemon::start(&Setup::for_evm(tables));
@@ -365,7 +371,7 @@ fn evm_payments(node: &AnvilNode) -> (Daemon, Vec<Value>) {
 #[test]
 fn proofs_of_evm_payments_verify_and_what_is_told_is_said_to_be() {
     let node = AnvilNode::start(31_337);
-    let (daemon, credits) = evm_payments(&node);
+    let (daemon, credits) = evm_payments(&node, &[node.url()], "");
     let file_of = |amount: &str| {
         let credit = credits
             .iter()
@@ -408,6 +414,29 @@ fn proofs_of_evm_payments_verify_and_what_is_told_is_said_to_be() {
     let mut false_told: Value = serde_json::from_str(&told).unwrap();
     false_told["claim"]["amount_base"] = json!("16");
     assert_eq!(refused(&false_told).as_deref(), Some("told"));
+}
+
+#[test]
+fn what_one_evm_node_does_not_have_another_one_proves() {
+    let node = AnvilNode::start(31_337);
+    let proxy = EvmProxy::in_front_of(&node.url());
+    let urls = [proxy.url(), node.url()];
+    let (daemon, credits) = evm_payments(&node, &urls, "[evidence]\nstore = false\n");
+    let token = credits
+        .iter()
+        .find(|credit| credit["amount_base"] == "8")
+        .unwrap();
+    for method in ["eth_getBlockReceipts", "eth_getTransactionReceipt"] {
+        proxy.always(method, Fault::Result(Value::Null));
+    }
+    let (file, code) = printed(&daemon, token, &[]);
+    assert_eq!(code, 0, "{file}");
+    assert_eq!(verified(&file, &["--require", "proved"]).1, 0);
+    // Forms that do not make the hashes are no last word either.
+    proxy.lift_all();
+    proxy.always("eth_getBlockReceipts", Fault::Result(json!([])));
+    let (file, code) = printed(&daemon, token, &[]);
+    assert_eq!(code, 0, "{file}");
 }
 
 #[test]
@@ -457,7 +486,7 @@ fn a_proof_is_kept_before_the_node_prunes() {
     node.call("pruneblockchain", &[json!(900)]);
     let (file, code) = printed(&daemon, &credit, &[]);
     assert_eq!(code, 0, "{file}");
-    let (said, code) = verified(&file, &["--require", "worked"]);
+    let (said, code) = verified(&file, &["--require", "worked", "--blocks", "3"]);
     assert_eq!(code, 0, "{said}");
     let late = credits.iter().find(|one| one["id"] != credit["id"]).unwrap();
     let output = daemon.cli(&["proof", late["id"].as_str().unwrap()]);

@@ -18,7 +18,7 @@ use thiserror::Error;
 const FORMAT: &str = "creditd.proof/1";
 
 /// No file of ours is longer: one that goes back to the first checkpoint has half a million headers.
-const BYTES_MAX: usize = 256 << 20;
+pub const FILE_BYTES_MAX: usize = 256 << 20;
 
 /// What a coin is called; a token is called by its contract.
 const COIN: &str = "coin";
@@ -218,7 +218,7 @@ impl ProofFile {
     /// # Errors
     /// [`Unreadable`].
     pub fn read(text: &str) -> Result<ProofFile, Unreadable> {
-        if text.len() > BYTES_MAX {
+        if text.len() > FILE_BYTES_MAX {
             return Err(Unreadable("it is too long".to_owned()));
         }
         let file: ProofFile = serde_json::from_str(text).map_err(|error| Unreadable(error.to_string()))?;

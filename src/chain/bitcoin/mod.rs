@@ -22,7 +22,7 @@ pub use config::{BitcoinConfig, checkpoints};
 pub use reread::{BlockAgain, Unspent, UnspentSet};
 
 use super::rpc::{Limits, RpcClient, RpcError};
-use super::{ChainSource, HeaderInfo, Identity, NodeTip, SourceError};
+use super::{ChainSource, HeaderInfo, Identity, NodeTip, SourceError, keep_busy};
 use crate::clock::Clock;
 use crate::egress::Dial;
 use crate::index::Index;
@@ -35,7 +35,6 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// The largest small answer: `getchaintips` of a test network.
 const SMALL_BYTES_MAX: usize = 8 << 20;
@@ -235,15 +234,6 @@ impl<D: Dial> ChainSource for BitcoinSource<D> {
 
     async fn wait(&self, tip: BlockHash, span: Duration) {
         self.wait_for_tip(tip, span).await;
-    }
-}
-
-/// Runs what keeps a thread busy for milliseconds. The daemon's other tasks, the fetches of the next blocks
-/// among them, go on on another thread; without one there is nothing to hand over.
-fn keep_busy<T>(work: impl FnOnce() -> T) -> T {
-    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
-        _ => work(),
     }
 }
 

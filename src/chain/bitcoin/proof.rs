@@ -69,27 +69,40 @@ pub struct Shown {
     pub known: Option<TaggedBlock>,
 }
 
-/// Proves a payment of a block; `None` where the block does not hold it. `headers` are those of the block and
-/// on top of it, the last of them that of `due`.
-pub fn make(
-    block: &BlockAgain,
-    txid: &Txid,
-    headers: Vec<RawHeader>,
-    due: TaggedBlock,
-) -> Option<BitcoinProof> {
-    let index = block.place(txid)?;
-    let txs = block.transactions();
-    let hashes: Vec<[u8; 32]> = txs.iter().map(|tx| tx.compute_txid().to_byte_array()).collect();
-    Some(BitcoinProof {
-        tx: serialize(txs.get(index)?),
-        branch: branch(&hashes, index),
-        index: u64::try_from(index).ok()?,
-        coinbase: serialize(txs.first()?),
-        coinbase_branch: branch(&hashes, 0),
-        headers,
-        due,
-        anchor: None,
-    })
+/// A block from which payments are proved: its tree is made once, however many they are.
+#[derive(Clone, Debug)]
+pub struct BlockToProve<'b> {
+    block: &'b BlockAgain,
+    /// The hashes of each level of the tree, the transactions' first; the last of them is the root.
+    levels: Vec<Vec<[u8; 32]>>,
+}
+
+impl<'b> BlockToProve<'b> {
+    /// Makes the tree of a block. That takes milliseconds.
+    pub fn of(block: &'b BlockAgain) -> BlockToProve<'b> {
+        let hash = |tx: &Transaction| tx.compute_txid().to_byte_array();
+        BlockToProve {
+            levels: levels(block.transactions().iter().map(hash).collect()),
+            block,
+        }
+    }
+
+    /// Proves a payment; `None` where the block does not hold it. `headers` are those of the block and on top
+    /// of it, the last of them that of `due`.
+    pub fn prove(&self, txid: &Txid, headers: Vec<RawHeader>, due: TaggedBlock) -> Option<BitcoinProof> {
+        let index = self.block.place(txid)?;
+        let txs = self.block.transactions();
+        Some(BitcoinProof {
+            tx: serialize(txs.get(index)?),
+            branch: branch(&self.levels, index),
+            index: u64::try_from(index).ok()?,
+            coinbase: serialize(txs.first()?),
+            coinbase_branch: branch(&self.levels, 0),
+            headers,
+            due,
+            anchor: None,
+        })
+    }
 }
 
 /// Holds a proof against what it is to show.
@@ -132,7 +145,8 @@ pub fn verify(network: Network, proof: &BitcoinProof, claim: &Claim) -> Result<S
     let sum = |sum: Work, held: &HeldHeader| sum.checked_add(held.header.work).unwrap_or(sum);
     let known = proof.anchor.as_ref().map(|anchor| anchor.at).filter(|at| {
         let is_checkpoint = (at.height, at.hash) == (MAIN_478559.height, MAIN_478559.hash);
-        at.hash == network.genesis() || (network == Network::Main && is_checkpoint)
+        let is_first = (at.height, at.hash) == (0, network.genesis());
+        is_first || (network == Network::Main && is_checkpoint)
     });
     Ok(Shown {
         depth: proof.branch.len(),
@@ -217,20 +231,29 @@ fn pair(left: &[u8; 32], right: &[u8; 32]) -> [u8; 32] {
     sha256d::Hash::hash(&[*left, *right].concat()).to_byte_array()
 }
 
-/// The hashes beside the way from one leaf up.
-fn branch(leaves: &[[u8; 32]], mut index: usize) -> Vec<[u8; 32]> {
-    let (mut level, mut branch) = (leaves.to_vec(), Vec::new());
+/// The levels of a tree over these leaves, lowest first, up to the one hash that is its root. The last of an
+/// odd number stands beside itself.
+fn levels(leaves: Vec<[u8; 32]>) -> Vec<Vec<[u8; 32]>> {
+    let (mut level, mut levels) = (leaves, Vec::new());
     while level.len() > 1 {
-        // The last of an odd number stands beside itself.
-        let beside = level.get(index ^ 1).or(level.last());
-        branch.extend(beside.copied());
         let above = level
             .chunks(2)
-            .filter_map(|two| Some(pair(two.first()?, two.last()?)));
-        level = above.collect();
-        index /= 2;
+            .filter_map(|two| Some(pair(two.first()?, two.last()?)))
+            .collect();
+        levels.push(std::mem::replace(&mut level, above));
     }
-    branch
+    levels.push(level);
+    levels
+}
+
+/// The hashes beside the way from one leaf up.
+fn branch(levels: &[Vec<[u8; 32]>], index: usize) -> Vec<[u8; 32]> {
+    let below_root = levels.iter().filter(|level| level.len() > 1);
+    let beside = below_root.zip(0_u32..).map(|(level, up)| {
+        let place = index >> up;
+        level.get(place ^ 1).or(level.last()).copied()
+    });
+    beside.flatten().collect()
 }
 
 /// The height that the first transaction of a block begins with.
@@ -307,6 +330,12 @@ fn check_anchor(
     height: u64,
     above: &[HeldHeader],
 ) -> Result<(), ProofFault> {
+    if (anchor.at.hash == network.genesis()) != (anchor.at.height == 0) {
+        return Err(ProofFault::new(
+            "anchor",
+            "the network's first block is at height 0 alone",
+        ));
+    }
     let below = check_headers(network, &anchor.headers, anchor.at.height)?;
     if below.first().map(|held| held.header.hash) != Some(anchor.at.hash) {
         return Err(ProofFault::new("anchor", "its first header is of another block"));

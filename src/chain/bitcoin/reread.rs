@@ -4,9 +4,9 @@
 //! be wrong together; `tests/tidy` holds this file to it.
 
 use super::calls::{Hash, HexBytes, Id};
-use super::{BitcoinSource, block_error, convert, keep_busy, odd_answer, pow};
+use super::{BitcoinSource, block_error, convert, odd_answer, pow};
 use crate::chain::rpc::Limits;
-use crate::chain::{ChainSource as _, SourceError};
+use crate::chain::{ChainSource as _, SourceError, keep_busy};
 use crate::egress::Dial;
 use crate::rules::{Amount, Asset, BlockHash, HEIGHT_MAX, Header, Outpoint, Paid, Script, TaggedBlock, Txid};
 use bitcoincore_rpc::bitcoin;

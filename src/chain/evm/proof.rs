@@ -8,10 +8,11 @@ use super::fields::{Account, FromText as _, Word};
 mod forms;
 
 use super::rlp::{self, Malformed};
-use super::{EvmSource, encode, odd_answer, trace, trie};
-use crate::chain::SourceError;
+use super::trie::{self, Trie};
+use super::{EvmSource, encode, odd_answer, trace};
 use crate::chain::proof::{Claim, ProofFault};
 use crate::chain::rpc::{Answer, Question, RpcError};
+use crate::chain::{SourceError, keep_busy};
 use crate::egress::Dial;
 use crate::rules::position::Position;
 use crate::rules::{Amount, Asset, BlockHash, Txid};
@@ -19,6 +20,7 @@ use ethers_core::utils::keccak256;
 use forms::{Receipt, Transaction};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// Where in a header the roots and the height stand.
 const TRANSACTIONS_ROOT: usize = 4;
@@ -59,13 +61,14 @@ pub struct EvmTold {
     pub trace: Value,
 }
 
-/// A block from which payments can be proved.
+/// A block from which payments can be proved: its trees are made once, however many they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockToProve {
     header: Vec<u8>,
-    txids: Vec<[u8; 32]>,
-    txs: Vec<Vec<u8>>,
-    receipts: Vec<Vec<u8>>,
+    /// Where each transaction stands.
+    places: BTreeMap<[u8; 32], usize>,
+    txs: Trie,
+    receipts: Trie,
 }
 
 /// Why there is no block to prove from.
@@ -108,7 +111,7 @@ impl<D: Dial> EvmSource<D> {
             Some(Err(error)) => return Err(odd_answer(doing, &error.to_string()).into()),
             None => return Err(odd_answer(doing, "no answer").into()),
         };
-        BlockToProve::of(hash, &block, &txs, &receipts).map_err(Unprovable::Forms)
+        keep_busy(|| BlockToProve::of(hash, &block, &txs, &receipts)).map_err(Unprovable::Forms)
     }
 
     async fn receipts_one_by_one(&self, doing: &str, txs: &[Value]) -> Result<Vec<Value>, SourceError> {
@@ -160,42 +163,44 @@ impl BlockToProve {
             return Err("the header has fields that are not known here: it has another hash".to_owned());
         }
         let numbered = |what: &str, place: usize, why: String| format!("{what} {place}: {why}");
-        let mut block = BlockToProve {
-            header,
-            txids: Vec::new(),
-            txs: Vec::new(),
-            receipts: Vec::new(),
-        };
+        let (mut tx_forms, mut places) = (Vec::new(), BTreeMap::new());
         for (place, tx) in txs.iter().enumerate() {
             let tx = encode::transaction(tx).map_err(|why| numbered("transaction", place, why))?;
-            block.txids.push(keccak256(&tx));
-            block.txs.push(tx);
+            places.insert(keccak256(&tx), place);
+            tx_forms.push(tx);
         }
+        let mut receipt_forms = Vec::new();
         for (place, receipt) in receipts.iter().enumerate() {
             let receipt = encode::receipt(receipt).map_err(|why| numbered("receipt", place, why))?;
-            block.receipts.push(receipt);
+            receipt_forms.push(receipt);
         }
-        let fields = rlp::list(&block.header).map_err(|Malformed| "the header is no list".to_owned())?;
-        for (root, items, what) in [
-            (TRANSACTIONS_ROOT, &block.txs, "transactions"),
-            (RECEIPTS_ROOT, &block.receipts, "receipts"),
+        let fields = rlp::list(&header).map_err(|Malformed| "the header is no list".to_owned())?;
+        let (txs, receipts) = (Trie::over(&tx_forms), Trie::over(&receipt_forms));
+        for (root, trie, what) in [
+            (TRANSACTIONS_ROOT, &txs, "transactions"),
+            (RECEIPTS_ROOT, &receipts, "receipts"),
         ] {
             let named = fields.get(root).and_then(|root| root.exactly::<32>().ok());
-            if named != Some(trie::root(items)) {
+            if named != Some(trie.root()) {
                 return Err(format!("its {what} do not make the root that its header names"));
             }
         }
-        Ok(block)
+        Ok(BlockToProve {
+            header,
+            places,
+            txs,
+            receipts,
+        })
     }
 
     /// Proves that the block holds a transaction, and what became of it; `None` where it does not hold it.
     pub fn prove(&self, txid: &Txid) -> Option<EvmProof> {
-        let index = self.txids.iter().position(|id| *id == txid.0)?;
+        let index = *self.places.get(&txid.0)?;
         Some(EvmProof {
             header: self.header.clone(),
             index: u64::try_from(index).ok()?,
-            tx_branch: trie::branch(&self.txs, index),
-            receipt_branch: trie::branch(&self.receipts, index),
+            tx_branch: self.txs.branch(index),
+            receipt_branch: self.receipts.branch(index),
         })
     }
 }

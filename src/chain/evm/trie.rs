@@ -5,6 +5,7 @@
 use super::rlp::{self, Item};
 use ethers_core::utils::keccak256;
 use ethers_core::utils::rlp::RlpStream;
+use std::collections::BTreeMap;
 use thiserror::Error;
 
 /// Nodes shorter than a hash stand inside the node above them.
@@ -30,21 +31,46 @@ pub enum TrieError {
     Absent,
 }
 
-/// The root over all items, in their order.
-pub fn root(items: &[Vec<u8>]) -> [u8; 32] {
-    keccak256(Tree::over(items).node(&mut Vec::new(), None))
+/// A tree over items, made once for all of its branches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trie {
+    count: usize,
+    root: Vec<u8>,
+    /// The nodes below the root that are named by their hash, by the way that leads to each.
+    below: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// The nodes from the root down to one item, as they are hashed; empty where there is no such item.
-pub fn branch(items: &[Vec<u8>], index: usize) -> Vec<Vec<u8>> {
-    if index >= items.len() {
-        return Vec::new();
+impl Trie {
+    /// The tree over items, in their order.
+    pub fn over(items: &[Vec<u8>]) -> Trie {
+        let numbered = items.iter().enumerate();
+        let mut ways: Vec<(Vec<u8>, &[u8])> = numbered
+            .map(|(index, item)| (nibbles_of(index), item.as_slice()))
+            .collect();
+        ways.sort();
+        let mut below = BTreeMap::new();
+        let root = node(&ways, 0, &mut below);
+        Trie {
+            count: items.len(),
+            root,
+            below,
+        }
     }
-    let mut nodes = Vec::new();
-    let root = Tree::over(items).node(&mut nodes, Some(&nibbles_of(index)));
-    nodes.push(root);
-    nodes.reverse();
-    nodes
+
+    /// The hash over all of it.
+    pub fn root(&self) -> [u8; 32] {
+        keccak256(&self.root)
+    }
+
+    /// The nodes from the root down to one item, as they are hashed; empty where there is no such item.
+    pub fn branch(&self, index: usize) -> Vec<Vec<u8>> {
+        if index >= self.count {
+            return Vec::new();
+        }
+        let way = nibbles_of(index);
+        let below = (1..=way.len()).filter_map(|steps| self.below.get(&way[..steps]));
+        std::iter::once(&self.root).chain(below).cloned().collect()
+    }
 }
 
 /// The item of a number, which a branch shows under a root.
@@ -147,33 +173,9 @@ fn steps(compact: &[u8]) -> Option<(Vec<u8>, bool)> {
     (*flags < 4).then(|| (steps.to_vec(), flags & 2 != 0))
 }
 
-/// A part of the tree: the items below one node, by their whole ways, in the order of these.
-struct Tree<'i> {
-    items: Vec<(Vec<u8>, &'i [u8])>,
-}
-
-impl<'i> Tree<'i> {
-    fn over(items: &'i [Vec<u8>]) -> Tree<'i> {
-        let numbered = items.iter().enumerate();
-        let mut items: Vec<(Vec<u8>, &[u8])> = numbered
-            .map(|(index, item)| (nibbles_of(index), item.as_slice()))
-            .collect();
-        items.sort();
-        Tree { items }
-    }
-
-    /// The root node. The nodes below it on the way `wanted` are put into `nodes`, lowest first.
-    fn node(&self, nodes: &mut Vec<Vec<u8>>, wanted: Option<&[u8]>) -> Vec<u8> {
-        node(&self.items, 0, nodes, wanted)
-    }
-}
-
-fn node(
-    items: &[(Vec<u8>, &[u8])],
-    depth: usize,
-    nodes: &mut Vec<Vec<u8>>,
-    wanted: Option<&[u8]>,
-) -> Vec<u8> {
+/// The node over items, which are given by their whole ways and in the order of these, `depth` steps down.
+/// Those below it that are named by their hash are put into `below`.
+fn node(items: &[(Vec<u8>, &[u8])], depth: usize, below: &mut BTreeMap<Vec<u8>, Vec<u8>>) -> Vec<u8> {
     let (first, last) = match items {
         [] => return vec![0x80],
         [(way, item)] => {
@@ -190,40 +192,42 @@ fn node(
         .take_while(|(a, b)| a == b)
         .count();
     if shared > 0 {
-        let below = node(items, depth + shared, nodes, wanted);
-        let is_wanted = wanted.is_some_and(|way| way.starts_with(&first[..depth + shared]));
         let mut extension = RlpStream::new_list(2);
         extension.append(&compact(&first[depth..depth + shared], false));
-        append_child(&mut extension, below, is_wanted.then_some(nodes));
+        append_child(&mut extension, items, depth + shared, below);
         return extension.out().to_vec();
     }
     let mut branch = RlpStream::new_list(17);
     for step in 0..16_u8 {
         let begin = items.partition_point(|(way, _)| way.get(depth).is_none_or(|own| *own < step));
         let end = items.partition_point(|(way, _)| way.get(depth).is_none_or(|own| *own <= step));
-        if begin == end {
-            branch.append_empty_data();
-            continue;
+        match begin == end {
+            true => {
+                branch.append_empty_data();
+            }
+            false => append_child(&mut branch, &items[begin..end], depth + 1, below),
         }
-        let below = node(&items[begin..end], depth + 1, nodes, wanted);
-        let way = &items[begin].0[..=depth];
-        let is_wanted = wanted.is_some_and(|wanted| wanted.starts_with(way));
-        append_child(&mut branch, below, is_wanted.then_some(&mut *nodes));
     }
     // No number in RLP is the beginning of another, so no item ends at a branch.
     branch.append_empty_data();
     branch.out().to_vec()
 }
 
-/// A node below another: itself where it is short, else its hash. `nodes` is there for one on the way.
-fn append_child(above: &mut RlpStream, child: Vec<u8>, nodes: Option<&mut Vec<Vec<u8>>>) {
+/// A node below another: itself where it is short, else its hash.
+fn append_child(
+    above: &mut RlpStream,
+    items: &[(Vec<u8>, &[u8])],
+    depth: usize,
+    below: &mut BTreeMap<Vec<u8>, Vec<u8>>,
+) {
+    let child = node(items, depth, below);
     if child.len() < HASH_BYTES {
         above.append_raw(&child, 1);
         return;
     }
     above.append(&keccak256(&child).as_slice());
-    if let Some(nodes) = nodes {
-        nodes.push(child);
+    if let Some((way, _)) = items.first() {
+        below.insert(way[..depth].to_vec(), child);
     }
 }
 
@@ -246,10 +250,10 @@ mod tests {
     #[test]
     fn nothing_has_the_root_that_empty_blocks_have() {
         assert_eq!(
-            const_hex::encode(root(&[])),
+            const_hex::encode(Trie::over(&[]).root()),
             "56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b421"
         );
-        assert!(branch(&[], 0).is_empty());
+        assert!(Trie::over(&[]).branch(0).is_empty());
     }
 
     #[test]
@@ -266,9 +270,10 @@ mod tests {
             (300, 200),
         ] {
             let items = items(count, bytes);
-            let root = root(&items);
+            let trie = Trie::over(&items);
+            let root = trie.root();
             for (index, item) in items.iter().enumerate() {
-                let nodes = branch(&items, index);
+                let nodes = trie.branch(index);
                 assert_eq!(
                     value(&root, index, &nodes).as_ref(),
                     Ok(item),
@@ -291,15 +296,15 @@ mod tests {
                     assert_eq!(value(&root, index, &spoiled), Err(TrieError::OtherHash(place)));
                 }
             }
-            assert_eq!(branch(&items, count), Vec::<Vec<u8>>::new());
+            assert_eq!(trie.branch(count), Vec::<Vec<u8>>::new());
         }
     }
 
     #[test]
     fn a_branch_shows_that_an_item_is_not_there() {
         let items = items(3, 40);
-        let root = root(&items);
-        let nodes = branch(&items, 1);
+        let trie = Trie::over(&items);
+        let (root, nodes) = (trie.root(), trie.branch(1));
         assert_eq!(value(&root, 5, &nodes), Err(TrieError::Absent));
     }
 

@@ -10,7 +10,7 @@ use crate::store::check_queries::QUERIES;
 use crate::store::deliveries::DUE_ENDPOINTS;
 use crate::store::delivery_checks::{MISSED_BY_INVOICE, MISSED_BY_OWNER};
 use crate::store::endpoints::{ROTATED, endpoints_about};
-use crate::store::evidence::due_sql;
+use crate::store::evidence::{AGAIN, LOST, MOVED, due_sql};
 use crate::store::idempotency::{FORGET, over_sql};
 use crate::store::inbox::INBOX_SOURCES;
 use crate::store::pool::POOL_WORK;
@@ -71,6 +71,9 @@ fn nothing_walks_through_what_only_grows() {
         (&over_sql(), "INDEX idempotency_by_end (keep_until<?)"),
         (INBOX_SOURCES, "sqlite_autoindex_inbox_2 (source>?)"),
         (FORGET, "PRIMARY KEY (owner=? AND method=? AND path=? AND key=?)"),
+        (AGAIN, "INDEX evidence_waiting (next_at<?)"),
+        (LOST, "INDEX evidence_blocks_by_height (chain=? AND height>?)"),
+        (MOVED, "INDEX deposits_by_height (chain=? AND height>?)"),
     ] {
         let steps = plan(&database, sql);
         // Sources are as many as the config ever named, those of addresses and those of the inbox.
