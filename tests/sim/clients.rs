@@ -187,6 +187,27 @@ impl Clients {
         }
     }
 
+    /// Asks again what nobody heard an answer of, as a program does that waits for one. Returns whether a
+    /// secret may be among the answers that nobody can be told any more: such a request is another one now.
+    pub fn ask_lost_again(&mut self, life: &Life) -> bool {
+        let lost = self
+            .asked
+            .iter()
+            .filter(|asked| asked.is_cut_off && asked.key.is_some());
+        let (known, forgotten): (Vec<_>, Vec<_>) = lost.partition(|asked| asked.era == self.era);
+        let is_any_forgotten = forgotten
+            .iter()
+            .any(|asked| asked.request.path.contains("/endpoints"));
+        let again: Vec<_> = known
+            .iter()
+            .map(|asked| (asked.client, asked.request.clone(), asked.key.clone()))
+            .collect();
+        for (client, request, key) in again {
+            self.send(life, client, request, key);
+        }
+        is_any_forgotten
+    }
+
     /// The same key for something else.
     fn other_body(&mut self, of: u32, life: &Life, dice: &mut Dice) -> Option<Touched> {
         let first = self.keyed(of)?;
@@ -215,6 +236,7 @@ impl Clients {
         let given_up = waiting.get_mut(of as usize % count.max(1))?;
         if let Some(pending) = given_up.pending.take() {
             pending.give_up();
+            given_up.is_cut_off = true;
         }
         marks::hit("client_gave_up");
         Some(format!("gives up {}", given_up.request.path))

@@ -84,7 +84,7 @@ pub struct Asked {
     pub answer: Option<Answer>,
     /// How often answers may have been forgotten before: by a restored backup, or after their time.
     pub era: u32,
-    /// The daemon died before it answered.
+    /// Nobody heard its answer: the daemon died before, or the client went away.
     pub is_cut_off: bool,
     /// Others of the same key were on their way.
     pub is_parallel: bool,

@@ -26,6 +26,11 @@ impl Seed<'_> {
         self.receivers.all_good();
         self.world.heal();
         self.run_for(Duration::from_secs(20))?;
+        if let Some(life) = &self.life
+            && self.clients.ask_lost_again(life)
+        {
+            self.checks.secrets_lost();
+        }
         // What nobody lists is evicted so long after the chain was caught up with.
         let evicted_secs = u64::from(self.script.terms.evict_s) + EVICTED_SECS;
         let mut calm_secs = 0;

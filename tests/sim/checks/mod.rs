@@ -75,6 +75,8 @@ pub struct Checks {
     is_restored: bool,
     /// The daemon may have forgotten what it answered.
     is_forgotten: bool,
+    /// The answer that told a secret was lost, and the request would be another one by now.
+    are_secrets_lost: bool,
     old_policies: Vec<u8>,
     evict_after_ms: i64,
     generation: i64,
@@ -95,6 +97,7 @@ impl Checks {
             is_api: terms.api,
             is_restored: false,
             is_forgotten: false,
+            are_secrets_lost: false,
             old_policies: Vec::new(),
             evict_after_ms: i64::from(terms.evict_s) * 1_000,
             generation: 0,
@@ -194,6 +197,11 @@ impl Checks {
     /// The time of answers is over, or an older database is back.
     pub fn may_forget(&mut self) {
         self.is_forgotten = true;
+    }
+
+    /// Nobody can tell some receivers what they are signed with.
+    pub fn secrets_lost(&mut self) {
+        self.are_secrets_lost = true;
     }
 
     /// Another policy applies once the follower of each chain has begun; until then, this one.
