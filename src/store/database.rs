@@ -144,17 +144,19 @@ impl Database {
     }
 
     fn committed<T>(&mut self, committed: Committed<T>) -> T {
-        if let Role::Daemon { high_water, .. } = &mut self.role
-            && !(committed.cursors.is_empty() && committed.takes.is_empty())
-        {
+        if let Role::Daemon { high_water, .. } = &mut self.role {
             // The commit stands whatever becomes of the mark, and the next one writes it again.
-            let saved = generation(&self.conn)
+            let noted = generation(&self.conn)
                 .and_then(|generation| Ok((generation, last_event(&self.conn)?)))
-                .and_then(|now| {
-                    high_water.note(now, &committed.cursors, &committed.takes);
-                    high_water.save()
-                });
-            self.tell_high_water(saved.err());
+                .map(|now| high_water.note(now, &committed.cursors, &committed.takes));
+            match noted {
+                Ok(false) => {}
+                Ok(true) => {
+                    let saved = high_water.save();
+                    self.tell_high_water(saved.err());
+                }
+                Err(error) => self.tell_high_water(Some(error)),
+            }
         }
         committed.done
     }
@@ -175,7 +177,7 @@ impl Database {
         self.high_water_trouble = trouble;
     }
 
-    /// Whether the high-water file could not be written after the last commit that moved a cursor.
+    /// Whether the high-water file could not be written after the last commit that it tells of.
     pub(super) fn is_high_water_failing(&self) -> bool {
         self.high_water_trouble.is_some()
     }

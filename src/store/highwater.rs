@@ -1,6 +1,7 @@
-//! The high-water file beside the database: how far each chain was followed, as of the last commit that moved
-//! a cursor. It is not part of a backup, so a database that is behind it was restored from one. It is written
-//! after the commit, never before: behind the database it is harmless, ahead of it it would cry wolf.
+//! The high-water file beside the database: how far each chain was followed, and how many events were told,
+//! as of the last commit that changed that. It is not part of a backup, so a database that is behind it was
+//! restored from one. It is written after the commit, never before: behind the database it is harmless, ahead
+//! of it it would cry wolf.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -151,8 +152,7 @@ struct Marks {
     /// Of each source: below this index all were handed out, as of the last commit that did.
     #[serde(default)]
     handed: BTreeMap<String, u64>,
-    /// The number of the last event, as of the last commit that moved a cursor or handed out an address, or
-    /// the last stop.
+    /// The number of the last event, as of the last commit of a daemon.
     #[serde(default)]
     event: u64,
 }
@@ -207,13 +207,15 @@ impl HighWater {
         }
     }
 
-    /// Takes in what a committed transaction did.
+    /// Takes in what a committed transaction did. True where the file should say so: what an event told is
+    /// never told under the same number in other words, also where no cursor moved by it.
     pub(super) fn note(
         &mut self,
         (generation, event): (i64, u64),
         moves: &[CursorMove],
         takes: &[AddressTake],
-    ) {
+    ) -> bool {
+        let is_news = event != self.marks.event || !(moves.is_empty() && takes.is_empty());
         self.marks.event = event;
         for take in takes {
             let handed = self.marks.handed.entry(take.source.clone()).or_insert(0);
@@ -235,6 +237,7 @@ impl HighWater {
                 step.height
             };
         }
+        is_news
     }
 
     /// Makes sure, before they are handed out, that these addresses are never handed out again by an older
