@@ -128,8 +128,10 @@ impl Checks {
 
     /// A branch is left only for another that a node has named.
     fn cursors(&mut self, folder: &Folder, world: &World) -> Result<(), Fault> {
-        let sql = "SELECT c.alias, h.hash, (SELECT count(*) FROM reanchors WHERE chain = c.id) \
-                   FROM chains c \
+        // An accepted reorg is done in the transaction that moves the cursor, which may be a look after the
+        // one that saw it asked for.
+        let sql = "SELECT c.alias, h.hash, \
+                   (SELECT count(*) FROM reanchors WHERE chain = c.id AND state <> 'asked') FROM chains c \
                    JOIN headers h ON h.chain = c.id AND h.height = c.cursor_height";
         let now = self.eyes(folder).tables.rows(sql, |row| {
             let alias: String = row.get(0).unwrap();

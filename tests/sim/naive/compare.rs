@@ -37,6 +37,8 @@ struct Found {
     needs: Option<Needs>,
     due: Option<u64>,
     is_held: bool,
+    /// It is held because no node said whether its transaction succeeded.
+    is_status_unknown: bool,
     was_released: bool,
     entries: u64,
     tx_height: Option<u64>,
@@ -79,7 +81,8 @@ fn found(tables: &Tables, chain: i64) -> Vec<Found> {
          d.state, d.height, d.confirmations, d.tag, d.due_height, d.held_reason IS NOT NULL, \
          EXISTS (SELECT 1 FROM audit WHERE output = o.id AND action = 'release'), \
          (SELECT count(*) FROM journal j JOIN credits c ON c.id = j.credit WHERE c.output = o.id), \
-         (SELECT max(height) FROM inclusions WHERE tx = t.id), t.sender IS NOT NULL \
+         (SELECT max(height) FROM inclusions WHERE tx = t.id), t.sender IS NOT NULL, \
+         ifnull(d.held_reason = 'status_unknown', 0) \
          FROM outputs o JOIN txs t ON t.id = o.tx JOIN addresses a ON a.id = o.address \
          JOIN assets s ON s.id = o.asset LEFT JOIN deposits d ON d.output = o.id \
          WHERE t.chain = {chain} ORDER BY o.tx, o.vout"
@@ -106,6 +109,7 @@ fn found(tables: &Tables, chain: i64) -> Vec<Found> {
             needs,
             due: height(row, 12),
             is_held: row.get(13).unwrap(),
+            is_status_unknown: row.get(18).unwrap(),
             was_released: row.get(14).unwrap(),
             entries: row.get::<_, i64>(15).unwrap() as u64,
             tx_height: height(row, 16),
@@ -353,7 +357,10 @@ impl Sight {
                 // Nobody looks for what is listed no more: it goes where its transaction goes.
                 false => self.naive.mined.contains_key(&row.at.0),
             };
-            if (row.is_in_block() || row.is_live()) && !is_paid {
+            // It may have failed in truth: it stays held, for a person to look.
+            let is_doubtful = row.is_status_unknown && row.entries == 0;
+            let may_be_there = is_paid || is_doubtful && self.naive.mined.contains_key(&row.at.0);
+            if (row.is_in_block() || row.is_live()) && !may_be_there {
                 wrong.push(format!("{at} is not on the best chain: {row:?}"));
             }
             let failed = self.naive.failed.get(&row.at.0).copied();
