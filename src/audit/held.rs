@@ -103,17 +103,26 @@ pub(super) async fn confirm(
         let standing = ground.stand(node).await?;
         let heights: BTreeSet<u64> = suspects.iter().filter_map(|row| row.height).collect();
         let mut still = Vec::new();
-        for height in heights.into_iter().filter(|height| *height <= standing.top) {
+        for height in heights {
+            let at = |why| Unread {
+                from: height,
+                to: height,
+                why,
+            };
+            if height > standing.booked_to() {
+                // Since the first look: another endpoint answers, or a rescan is on its way.
+                unread.push(at(
+                    "it could not be asked again: the node or the books stand below it".to_owned(),
+                ));
+                continue;
+            }
             match ask(ground, node, &standing, (height, height)).await? {
                 Ok(read) => {
                     let is_suspect = |row: &FindingRow| suspects.iter().any(|known| is_same(known, row));
                     still.extend(read.faults.into_iter().filter(is_suspect));
+                    unread.extend(read.unproven.into_iter().map(|(_, why)| at(why)));
                 }
-                Err(why) => unread.push(Unread {
-                    from: height,
-                    to: height,
-                    why,
-                }),
+                Err(why) => unread.push(at(why)),
             }
         }
         suspects = still;

@@ -28,7 +28,7 @@ Exit codes: 0 it shows what is required, 1 it does not, 2 it cannot be read.
 Examples:
   creditd proof cr_1f3c... | creditd proof verify -
   creditd proof verify payment.json --require worked --blocks 6 --hashes 3e24
-  creditd proof verify payment.json --require anchored --trust 00000000000000000001c5a1...";
+  creditd proof verify payment.json --require anchored";
 
 /// Which proof.
 #[derive(Debug, Args)]
@@ -68,7 +68,7 @@ pub struct Verify {
     #[arg(long, value_name = "HASH", value_parser = block_hash)]
     pub trust: Vec<BlockHash>,
     /// With `worked`: at least so many blocks, the payment's own counted [default: 6]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=2_016))]
     pub blocks: Option<u64>,
     /// With `worked`: at least so many hashes in all, as 3900 or 3.9e24 [default: on Bitcoin's main chain
     /// 1e23 for each block, elsewhere none]

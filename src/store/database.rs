@@ -150,8 +150,8 @@ impl Database {
                 .and_then(|generation| Ok((generation, last_event(&self.conn)?)))
                 .map(|now| high_water.note(now, &committed.cursors, &committed.takes));
             match noted {
-                Ok(false) => {}
-                Ok(true) => {
+                Ok(is_news) if !is_news && self.high_water_trouble.is_none() => {}
+                Ok(_) => {
                     let saved = high_water.save();
                     self.tell_high_water(saved.err());
                 }

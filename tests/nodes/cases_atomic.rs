@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, TransactionBehavior};
 use serde_json::Value;
 
 use crate::common::asks::D1;
@@ -27,7 +27,9 @@ const PLACES: [&str; 6] = [
 fn inject(daemon: &Daemon, place: Option<&str>, act: &str) {
     let mut database = Connection::open(daemon.database()).unwrap();
     database.busy_timeout(PATIENCE).unwrap();
-    let change = database.transaction().unwrap();
+    let change = database
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .unwrap();
     change.execute_batch("DROP TRIGGER IF EXISTS fault").unwrap();
     change
         .execute_batch(

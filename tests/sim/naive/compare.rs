@@ -365,7 +365,8 @@ impl Sight {
             }
             let failed = self.naive.failed.get(&row.at.0).copied();
             let is_failed = row.state.as_deref() == Some("failed");
-            if row.state.is_some() && (failed.is_some() != is_failed || (is_failed && row.height != failed)) {
+            let is_denied = failed.is_some() != is_failed && !is_doubtful;
+            if row.state.is_some() && (is_denied || (is_failed && row.height != failed)) {
                 wrong.push(format!("{at} failed at {failed:?}: {row:?}"));
             }
             let is_replaced = self.replaced.contains(&row.at.0);
