@@ -3,6 +3,7 @@
 use super::audit_args::Audit;
 use super::open;
 use super::out::{self, Out};
+use super::report_file::ReportFile;
 use super::{Outcome, Problem};
 use crate::audit::{self, AuditError, ChainReport, Pace, Report, Scope, Walks};
 use crate::check::counted;
@@ -30,17 +31,16 @@ pub(super) fn audit(out: &mut Out, config: &Config, args: &Audit) -> anyhow::Res
         actor: "operator",
         walks: Walks::default(),
     };
+    let report_to = args.report.as_deref().map(ReportFile::begin).transpose()?;
     let report = run(config, &audit)?;
-    if let Some(file) = &args.report {
-        let text = serde_json::to_string_pretty(&report).context("write the report")?;
-        let written = std::fs::write(file, text + "\n");
-        written.with_context(|| format!("write {}", file.display()))?;
-    }
     match out.json {
         true => drop(out.json(&report)?),
         false => print(out, &report)?,
     }
     out.done()?;
+    if let Some(file) = report_to {
+        file.end(&report)?;
+    }
     let is_good = report.is_complete || args.allow_unproven;
     match (report.is_clean, is_good) {
         (false, _) => Ok(Outcome::Found),

@@ -30,6 +30,7 @@ mod pages;
 mod proof;
 mod proof_args;
 mod repair;
+mod report_file;
 mod resend;
 mod restored;
 mod restored_args;

@@ -63,3 +63,27 @@ fn a_node_that_is_not_there_is_unproven_and_no_finding() {
     assert_eq!(report["is_clean"], true);
     assert_eq!(report["is_complete"], false);
 }
+
+/// A slip of the hand names the database, which a daemon may have open, or the config.
+#[test]
+fn a_report_takes_the_place_of_nothing_but_a_report() {
+    let sample = Sample::filled();
+    let folder = sample.files.folder();
+    let report = folder.join("report.json");
+    let report = report.to_str().unwrap();
+    let database = sample.files.database();
+    for command in [&["audit", "--books"][..], &["drill", "--without-nodes"]] {
+        for name in [database.as_path(), &folder.join("creditd.toml"), folder] {
+            let name = name.to_str().unwrap();
+            let refused = sample.files.cli(&[command, &["--report", name]].concat());
+            let stderr = String::from_utf8(refused.stderr).unwrap();
+            assert_eq!(refused.status.code(), Some(2), "{command:?} {name}: {stderr}");
+            assert!(stderr.contains("is no report"), "{command:?} {name}: {stderr}");
+            assert!(folder.is_dir() && sample.files.cli(&["credits"]).status.success());
+        }
+        for _ in 0..2 {
+            let written = sample.files.cli(&[command, &["--report", report]].concat());
+            assert_eq!(written.status.code(), Some(0), "{command:?}: {written:?}");
+        }
+    }
+}
