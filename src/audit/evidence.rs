@@ -93,10 +93,7 @@ struct Round<'a> {
 
 impl Round<'_> {
     async fn collect_of(&self, config: ChainConfig<'_>, made: &mut usize) -> Result<Collected, StoreError> {
-        let window = match config {
-            ChainConfig::Bitcoin(chain) => chain.reorg_window,
-            ChainConfig::Evm(chain) => chain.reorg_window,
-        };
+        let window = config.reorg_window();
         let (chain, now) = (config.chain().clone(), self.clock.now_ms());
         let wanted = self
             .store
