@@ -85,20 +85,22 @@ fn daemon_killed_two_hundred_times_ends_at_the_books_of_one_that_was_not() {
     assert_agree(&[&left_alone, &killed, &late], &paid);
 }
 
+/// What tells how an invoice ended, in its own books and in its events.
+pub const FACTS: [&str; 6] = [
+    "paid_base",
+    "overpaid_base",
+    "amount_state",
+    "time",
+    "life",
+    "strays",
+];
+
 /// What has become of an invoice, by its own books and by its last event.
 fn told(daemon: &Daemon, id: &str) -> [Vec<Value>; 2] {
     let invoice = daemon.json(&["invoices", "show", id])["invoice"].clone();
     let last = daemon.events().into_iter().rfind(|event| event.subject == id);
     let event = last.unwrap().body["data"].clone();
-    let keys = [
-        "paid_base",
-        "overpaid_base",
-        "amount_state",
-        "time",
-        "life",
-        "strays",
-    ];
-    [invoice, event].map(|told| keys.iter().map(|key| told[*key].clone()).collect())
+    [invoice, event].map(|told| FACTS.iter().map(|key| told[*key].clone()).collect())
 }
 
 /// Mostly after the start, sometimes in it, sometimes when everything has been done.

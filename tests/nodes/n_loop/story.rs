@@ -14,6 +14,7 @@ use crate::common::api::Client;
 use crate::common::daemon::{Daemon, Setup};
 use crate::common::receiver::{Receiver, answer};
 use crate::common::wait::{PATIENCE, wait_until};
+use crate::kill::FACTS;
 use crate::shop::{read, text};
 
 /// How long a daemon may take to end: a job that is under way lands first.
@@ -220,17 +221,9 @@ impl<'a> Story<'a> {
 
     /// What has become of the invoices.
     pub fn invoices(&self) -> [Vec<Value>; 2] {
-        let keys = [
-            "paid_base",
-            "overpaid_base",
-            "amount_state",
-            "time",
-            "life",
-            "strays",
-        ];
         self.invoices.each_ref().map(|id| {
             let invoice = self.daemon.json(&["invoices", "show", id])["invoice"].take();
-            keys.iter().map(|key| invoice[*key].clone()).collect()
+            FACTS.iter().map(|key| invoice[*key].clone()).collect()
         })
     }
 }
