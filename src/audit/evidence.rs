@@ -56,12 +56,15 @@ pub fn job(config: &Config, store: &Store, clock: Clock) -> Option<Job> {
 /// One round: of each chain what is wanted. A chain whose nodes do not answer holds up no other.
 async fn collect(config: &Config, store: &Store, clock: Clock) -> Result<JobOutcome, StoreError> {
     let (mut made, mut failed, mut has_more) = (0, Vec::new(), false);
-    let round = Round {
-        store,
-        clock,
-        ends: clock.instant() + BEGINS,
-    };
-    for chain in config.chains() {
+    let (ends, chains) = (clock.instant() + BEGINS, config.chains().count());
+    for (turn, chain) in config.chains().enumerate() {
+        // A node that hangs, or a long backlog, takes the time of its own chain and of no other.
+        let of_this = super::share(Some(ends), clock.instant(), chains - turn);
+        let round = Round {
+            store,
+            clock,
+            ends: of_this.unwrap_or(ends),
+        };
         match round.collect_of(chain, &mut made).await? {
             Collected::All => {}
             Collected::Some => has_more = true,
