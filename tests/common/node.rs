@@ -15,6 +15,11 @@ use super::wait::{PATIENCE, wait_until};
 /// How often a start is tried again when another process took the free port first.
 const STARTS_MAX: u32 = 5;
 
+/// In the file, because there a node that lacks an option only warns. Knots refuses what it takes for spam,
+/// among it every transaction with a lock time of 21: the wallet, which sets the height or, against fee sniping, up to
+/// a hundred blocks less, makes one now and then.
+const CONFIG: &str = "rejectparasites=0\n";
+
 /// A running (or stopped, or killed) regtest node. Hashes and ids are the hex strings of the RPC.
 pub struct RegtestNode {
     dir: TempDir,
@@ -75,6 +80,7 @@ impl RegtestNode {
     fn spawn(&mut self) -> bool {
         assert!(self.child.is_none(), "the node is already running");
         let _ = std::fs::remove_file(self.cookie_file());
+        std::fs::write(self.dir.path().join("bitcoin.conf"), CONFIG).unwrap();
         let mut command = Command::new(bitcoind_exe());
         command.args([
             "-server=1",

@@ -11,6 +11,8 @@ use bitcoincore_rpc::bitcoin::{
     PublicKey, ScriptBuf, ScriptHash, WScriptHash, WitnessProgram, WitnessVersion,
 };
 
+use serde_json::{Value, json};
+
 use crate::common::daemon::{Daemon, Setup};
 use crate::common::node::RegtestNode;
 use crate::common::stub::StubNode;
@@ -106,6 +108,26 @@ fn every_output_counts_by_itself() {
     let outputs = shop.tx(&first.txid)["outputs"].as_array().unwrap().clone();
     let numbers: Vec<_> = outputs.iter().map(|output| output["vout"].as_u64()).collect();
     assert_eq!(numbers, [Some(0), Some(2)], "the change is nobody's business");
+    shop.assert_sound();
+}
+
+/// What a node refuses to pass on by a policy of its own is still a payment. The wallet sets a lock time of up to
+/// a hundred blocks below the tip, so it makes one of 21 by itself now and then.
+#[test]
+fn a_lock_time_that_some_nodes_refuse_makes_no_difference() {
+    let shop = Shop::open();
+    let address = shop.watch();
+    let options = json!({ "locktime": 21, "fee_rate": 10 });
+    let outputs = json!([{ address: 0.1 }]);
+    let none = Value::Null;
+    let sent = shop
+        .node
+        .call("send", &[outputs, none.clone(), none.clone(), none, options]);
+    let txid = text(&sent["txid"]);
+    shop.await_state(&txid, "seen");
+    shop.node.mine(TO_CREDIT + 1);
+    shop.settle();
+    assert_eq!(shop.credited_sat("shop"), 10_000_000);
     shop.assert_sound();
 }
 
