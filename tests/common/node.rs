@@ -16,8 +16,8 @@ use super::wait::{PATIENCE, wait_until};
 const STARTS_MAX: u32 = 5;
 
 /// In the file, because there a node that lacks an option only warns. Knots refuses what it takes for spam,
-/// among it every transaction with a lock time of 21: the wallet, which sets the height or, against fee sniping, up to
-/// a hundred blocks less, makes one now and then.
+/// among it every transaction with a lock time of 21: the wallet, which sets the height or, against fee
+/// sniping, up to a hundred blocks less, makes one now and then.
 const CONFIG: &str = "rejectparasites=0\n";
 
 /// A running (or stopped, or killed) regtest node. Hashes and ids are the hex strings of the RPC.

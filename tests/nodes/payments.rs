@@ -111,8 +111,8 @@ fn every_output_counts_by_itself() {
     shop.assert_sound();
 }
 
-/// What a node refuses to pass on by a policy of its own is still a payment. The wallet sets a lock time of up to
-/// a hundred blocks below the tip, so it makes one of 21 by itself now and then.
+/// What a node refuses to pass on by a policy of its own is still a payment. The wallet sets a lock time of
+/// up to a hundred blocks below the tip, so it makes one of 21 by itself now and then.
 #[test]
 fn a_lock_time_that_some_nodes_refuse_makes_no_difference() {
     let shop = Shop::open();
