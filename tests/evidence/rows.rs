@@ -84,7 +84,7 @@ pub const INVARIANTS: &[InvariantRow] = &[
         name: "I12",
         property: "Nobody was told of what a power loss could undo",
         when: "E",
-        by: "[`power.rs`](../src/store/tests/power.rs)",
+        by: "clients' and senders' histories; [`power.rs`](../src/store/tests/power.rs)",
     },
     InvariantRow {
         name: "I13",
