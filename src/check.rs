@@ -18,7 +18,7 @@ use crate::egress::HttpDial;
 use crate::inbox::{self, InboxError};
 use crate::rules::{ChainId, HeldHeader};
 use crate::store::{ChainRow, Database, OpenMode, StoreError};
-use crate::telemetry::error_line;
+use crate::telemetry::{counted, error_line};
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
@@ -92,12 +92,6 @@ pub fn check(config: &Config) -> std::io::Result<Vec<Line>> {
         lines.extend(runtime.block_on(evm::lines(chain, known.as_ref(), clock)));
     }
     Ok(lines)
-}
-
-/// `1 line`, `2 lines`.
-pub fn counted(count: u64, noun: &str) -> String {
-    let end = if count == 1 { "" } else { "s" };
-    format!("{count} {noun}{end}")
 }
 
 fn line(

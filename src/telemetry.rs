@@ -56,6 +56,24 @@ pub fn error_line(error: &dyn std::error::Error) -> String {
     printable(&text)
 }
 
+/// `1 line`, `2 lines`.
+pub fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {}", plural(count, noun))
+}
+
+/// A noun behind a number: `line`, `lines`, `passes`, `properties`.
+pub fn plural(count: u64, noun: &str) -> String {
+    let stem = noun
+        .strip_suffix('y')
+        .filter(|stem| !stem.ends_with(['a', 'e', 'o', 'u']));
+    match (count, stem) {
+        (1, _) => noun.to_owned(),
+        (_, Some(stem)) => format!("{stem}ies"),
+        (_, None) if noun.ends_with('s') => format!("{noun}es"),
+        (_, None) => format!("{noun}s"),
+    }
+}
+
 /// The longest word of a message: longer than any address, hash or id, and than most paths.
 const WORD_CHARS_MAX: usize = 200;
 
@@ -148,6 +166,20 @@ pub fn install_panic_hook() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn things_are_counted_in_words() {
+        for (count, noun, words) in [
+            (0, "line", "0 lines"),
+            (1, "line", "1 line"),
+            (2, "pass", "2 passes"),
+            (1, "property", "1 property"),
+            (2, "property", "2 properties"),
+            (2, "delay", "2 delays"),
+        ] {
+            assert_eq!(counted(count, noun), words);
+        }
+    }
 
     #[test]
     fn messages_are_safe_and_short_whoever_wrote_them() {

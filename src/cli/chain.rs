@@ -4,13 +4,13 @@ use super::Outcome;
 use super::open;
 use super::out::Out;
 use super::table::{Align, Table, shown};
-use crate::check::counted;
 use crate::check::running::running;
 use crate::clock::rfc3339;
 use crate::config::Config;
 use crate::rules::chain_state::ChainState;
 use crate::store::report::ChainStatus;
 use crate::store::{NodeEndpoint, Rescan, StoreError};
+use crate::telemetry::counted;
 use serde::Serialize;
 
 #[derive(Serialize)]

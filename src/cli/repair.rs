@@ -9,12 +9,12 @@ use super::open::{self, Chains};
 use super::out::Out;
 use super::{Outcome, Problem};
 use crate::address::EvmAddress;
-use crate::check::counted;
 use crate::check::running::{Running, START, running};
 use crate::config::{ChainConfig, Config};
 use crate::rules::ids;
 use crate::rules::state::State;
 use crate::store::{Backfill, ChainKey, Deposit};
+use crate::telemetry::counted;
 use serde::Serialize;
 
 /// What a repair did, or would do.

@@ -7,11 +7,11 @@ use super::out::Out;
 use super::repair;
 use super::restored_args::Restored;
 use super::{Outcome, Problem};
-use crate::check::counted;
 use crate::clock::rfc3339;
 use crate::config::Config;
 use crate::store::report::{RestoreReport, ToldAnew};
 use crate::store::{Declaration, Declared, NOBODY, RestoreState, RestoredChain, RestoredRange};
+use crate::telemetry::counted;
 use serde::Serialize;
 
 /// What a chain cannot tell, and so is lost with the time since the backup.

@@ -8,9 +8,9 @@ use super::open::{self, Chains};
 use super::out::Out;
 use super::table::shown;
 use super::{Outcome, Problem};
-use crate::check::counted;
 use crate::config::{ChainConfig, Config};
 use crate::rules::Txid;
+use crate::telemetry::counted;
 use answer::{ChangeJson, EntryJson, InputJson, OutputJson, StoryJson, TxJson, json};
 
 /// Tells the story of a transaction on every chain that knows it.

@@ -1,6 +1,7 @@
 //! A drill's report in words.
 
 use super::report::{Changed, Fed, Input, Restored, Settled};
+use crate::telemetry::plural;
 
 pub(super) fn restored_line(restored: &Restored) -> String {
     let height = |height: Option<u64>| height.map_or_else(|| "its start".to_owned(), |at| at.to_string());
@@ -71,13 +72,7 @@ pub(super) fn changed_line(change: &Changed) -> String {
 }
 
 pub(super) fn counted(count: u64, one: &str) -> String {
-    let word = match (count, one) {
-        (1, one) => one.to_owned(),
-        (_, "pass") => "passes".to_owned(),
-        (_, "property") => "properties".to_owned(),
-        (_, one) => format!("{one}s"),
-    };
-    format!("{} {word}", thousands(count))
+    format!("{} {}", thousands(count), plural(count, one))
 }
 
 /// 1204 -> 1,204
