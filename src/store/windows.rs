@@ -55,10 +55,22 @@ impl WriteTx<'_> {
             (Some(before), Some(tip)) if before < window => tip.height.saturating_sub(before),
             _ => 0,
         };
-        self.conn().execute(
-            "UPDATE chains SET reorg_window = ?2, headers_from = max(headers_from, ?3) WHERE id = ?1",
-            params![row.key.0, int(window)?, int(held_from)?],
+        let changed = self.conn().execute(
+            "UPDATE chains SET reorg_window = ?2, headers_from = max(headers_from, ?3) \
+             WHERE id = ?1 AND reorg_window IS ?4",
+            params![
+                row.key.0,
+                int(window)?,
+                int(held_from)?,
+                before.map(int).transpose()?
+            ],
         )?;
-        Ok(())
+        match changed {
+            1 => Ok(()),
+            _ => Err(StoreError::Corrupt(format!(
+                "chain {} and its window are gone",
+                row.key.0
+            ))),
+        }
     }
 }
