@@ -8,8 +8,8 @@ mod signals;
 mod work;
 
 pub use chains::{follower_settings, new_chain, new_chains, terms};
-pub use work::drill_jobs;
-pub use work::jobs;
+pub use evm::pin;
+pub use work::{drill_jobs, jobs};
 
 use crate::api::{self, Api};
 use crate::chain::ChainSource;

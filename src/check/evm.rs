@@ -5,8 +5,8 @@ mod calls;
 mod tokens;
 
 use super::{Line, Verdict, clock_line, counted, line, secret_step, start_line};
-use crate::chain::evm::endpoints::{Endpoints, EndpointsConfig, Node, Standing};
-use crate::chain::evm::{EvmRules, EvmSource};
+use crate::chain::evm::endpoints::{Node, Standing};
+use crate::chain::evm::{EvmSource, Pinned};
 use crate::chain::rpc::{Answer, Limits, Question};
 use crate::chain::{ChainSource as _, Identity, NodeTip, SourceError};
 use crate::clock::Clock;
@@ -84,15 +84,14 @@ async fn of_endpoint(
             return (vec![bad], None);
         }
     };
-    let config = EndpointsConfig {
-        quorum: 1,
-        ..EndpointsConfig::of(chain)
+    let pinned = Pinned {
+        genesis,
+        ..Pinned::default()
     };
-    let endpoints = Endpoints::new(config, vec![node], genesis, clock);
     let mut exam = Exam {
         chain,
         endpoint,
-        source: EvmSource::new(EvmRules::of(chain), endpoints, clock),
+        source: EvmSource::of_each(chain, vec![node], &pinned, clock),
         lines: Vec::new(),
     };
     let Some(identity) = exam.identity().await else {

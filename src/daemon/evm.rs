@@ -2,15 +2,15 @@
 
 use super::DaemonError;
 use super::chains::new_chain;
-use crate::chain::evm::endpoints::{Endpoints, EndpointsConfig, Node, Standing};
-use crate::chain::evm::{EvmRules, EvmSource};
+use crate::chain::evm::endpoints::{Node, Standing};
+use crate::chain::evm::{EvmRules, EvmSource, Pinned, nodes_of};
 use crate::clock::Clock;
 use crate::config::{ChainConfig, EvmChain, SecretError};
 use crate::egress::{Dial, HttpDial};
 use crate::ops::{NodeSeen, Nodes, NodesSeen};
 use crate::pulse::{Pulse, PulsingDial};
 use crate::rules::ChainId;
-use crate::store::{NodeEndpoint, Store, StoreError};
+use crate::store::{NewChain, NodeEndpoint, Store, StoreError, WriteTx};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -31,12 +31,10 @@ impl EvmNodes {
     /// Those of the config.
     pub(super) fn of(chain: &EvmChain, clock: Clock) -> Result<EvmNodes, SecretError> {
         let pulse = Pulse::default();
-        let mut nodes = Vec::new();
-        for endpoint in &chain.endpoints {
+        let nodes = nodes_of(chain, |endpoint| {
             let dial = HttpDial::believing(endpoint.ca_file.clone());
-            let dial = PulsingDial::new(dial, pulse.clone(), clock);
-            nodes.push(Node::of(endpoint, chain.batch_max, dial)?);
-        }
+            PulsingDial::new(dial, pulse.clone(), clock)
+        })?;
         Ok(EvmNodes { nodes, pulse })
     }
 
@@ -48,25 +46,28 @@ impl EvmNodes {
         store: &Store,
         clock: Clock,
     ) -> Result<(Arc<EvmSource<Way>>, Pulse), DaemonError> {
-        let new = new_chain(ChainConfig::Evm(chain));
-        let rules = EvmRules::of(chain);
-        let inner = rules
-            .native
-            .as_ref()
-            .and_then(|native| native.inner.last().copied());
-        let known = store.write_patiently(move |tx| {
-            let known = tx.ensure_chain(&new)?;
-            let pinned = match inner {
-                Some((_, inner)) => tx.pin_inner(known.key, inner.word())?,
-                None => Vec::new(),
-            };
-            Ok((known.genesis, pinned))
-        });
-        let (genesis, pinned) = known.await.map_err(DaemonError::Database)?;
-        let endpoints = Endpoints::new(EndpointsConfig::of(chain), self.nodes, genesis, clock);
-        let source = EvmSource::new(rules.with_pinned(&pinned), endpoints, clock);
+        let (new, inner) = (
+            new_chain(ChainConfig::Evm(chain)),
+            EvmRules::of(chain).last_inner(),
+        );
+        let known = store.write_patiently(move |tx| pin(tx, &new, inner));
+        let pinned = known.await.map_err(DaemonError::Database)?;
+        let source = EvmSource::of(chain, self.nodes, &pinned, clock);
         Ok((Arc::new(source), self.pulse))
     }
+}
+
+/// Makes the chain known, and keeps from which height on its inner coin is read as the config says now.
+pub fn pin(tx: &mut WriteTx<'_>, new: &NewChain, inner: Option<&'static str>) -> Result<Pinned, StoreError> {
+    let known = tx.ensure_chain(new)?;
+    let inner = match inner {
+        Some(inner) => tx.pin_inner(known.key, inner)?,
+        None => Vec::new(),
+    };
+    Ok(Pinned {
+        genesis: known.genesis,
+        inner,
+    })
 }
 
 /// A look at the endpoints of a source, for operators.

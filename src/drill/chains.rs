@@ -8,8 +8,7 @@ use super::report::Step;
 use super::restored::is_under_way;
 use super::{DrillError, Stop};
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
-use crate::chain::evm::endpoints::{Endpoints, EndpointsConfig, Node};
-use crate::chain::evm::{EvmRules, EvmSource};
+use crate::chain::evm::{EvmRules, EvmSource, nodes_of};
 use crate::chain::{ChainSource, SourceError};
 use crate::clock::Clock;
 use crate::config::{BitcoinChain, ChainConfig, EvmChain};
@@ -76,32 +75,19 @@ impl Any {
     }
 
     pub(super) async fn evm(chain: &EvmChain, bench: &Bench, clock: Clock) -> Result<Any, DrillError> {
-        let mut nodes = Vec::new();
-        for endpoint in &chain.endpoints {
-            let dial = ReadingDial::new(HttpDial::believing(endpoint.ca_file.clone()));
-            let node = Node::of(endpoint, chain.batch_max, dial);
-            nodes.push(node.map_err(|source| DrillError::Secret {
-                alias: chain.alias.clone(),
-                source,
-            })?);
-        }
-        let rules = EvmRules::of(chain);
-        let inner = rules
-            .native
-            .as_ref()
-            .and_then(|native| native.inner.last().copied());
-        let new = daemon::new_chain(ChainConfig::Evm(chain));
-        let known = bench.write("read the copy", move |tx| {
-            let known = tx.ensure_chain(&new)?;
-            let pinned = match inner {
-                Some((_, inner)) => tx.pin_inner(known.key, inner.word())?,
-                None => Vec::new(),
-            };
-            Ok((known.genesis, pinned))
+        let nodes = nodes_of(chain, |endpoint| {
+            ReadingDial::new(HttpDial::believing(endpoint.ca_file.clone()))
         });
-        let (genesis, pinned) = known.await?;
-        let endpoints = Endpoints::new(EndpointsConfig::of(chain), nodes, genesis, clock);
-        let source = EvmSource::new(rules.with_pinned(&pinned), endpoints, clock);
+        let nodes = nodes.map_err(|source| DrillError::Secret {
+            alias: chain.alias.clone(),
+            source,
+        })?;
+        let (new, inner) = (
+            daemon::new_chain(ChainConfig::Evm(chain)),
+            EvmRules::of(chain).last_inner(),
+        );
+        let known = bench.write("read the copy", move |tx| daemon::pin(tx, &new, inner));
+        let source = EvmSource::of(chain, nodes, &known.await?, clock);
         Ok(Any::Evm(Chain::new(ChainConfig::Evm(chain), source)))
     }
 

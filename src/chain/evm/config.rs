@@ -116,6 +116,12 @@ impl EvmRules {
         self
     }
 
+    /// The [`Inner::word`] of where inner coin is read now; `None` where no coin is watched.
+    pub fn last_inner(&self) -> Option<&'static str> {
+        let (_, inner) = self.native.as_ref()?.inner.last()?;
+        Some(inner.word())
+    }
+
     /// What the operator's config says.
     pub fn of(chain: &EvmChain) -> EvmRules {
         let token = |token: &EvmToken| {

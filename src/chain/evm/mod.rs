@@ -10,6 +10,7 @@ pub mod encode;
 pub mod endpoints;
 pub mod fields;
 mod headers;
+mod of_config;
 mod pending;
 pub mod proof;
 mod receipts;
@@ -28,6 +29,7 @@ mod wanted;
 
 pub use block::RawBlock;
 pub use config::{EvmRules, Inner, NativeRule, TokenRule, TraceCall};
+pub use of_config::{Pinned, nodes_of};
 pub use reread::{Again, CoinAgain, Offer, TransfersAgain};
 
 use crate::chain::rpc::{Answer, Limits, Question};
