@@ -106,16 +106,19 @@ pub(super) const AGAIN: &str = "SELECT e.credit, e.block, e.tries FROM evidence 
     JOIN credits c ON c.id = e.credit JOIN chains n ON n.id = c.chain \
     WHERE e.next_at <= ?1 AND +n.caip = ?2 ORDER BY e.next_at LIMIT ?3";
 
-/// Was a block lost since credits of it were proved?
+/// Was a block lost since credits of it were proved? A reorg goes back as far as the window, and on EVM chains as
+/// far as what is not final; a tag that has gone on since is why the window lies below it.
 pub(super) const LOST: &str = "SELECT 1 FROM evidence_blocks b \
     JOIN chains n ON n.id = b.chain \
-    WHERE n.caip = ?1 AND b.height >= n.cursor_height - ?2 \
+    WHERE n.caip = ?1 \
+    AND b.height >= min(n.cursor_height, coalesce(n.finalized_height, n.cursor_height)) - ?2 \
     AND NOT EXISTS (SELECT 1 FROM headers h WHERE h.chain = b.chain AND h.hash = b.hash) LIMIT 1";
 
 /// Credits that stand in a block for which nodes were not asked: a reorg that loses neither payment nor
 /// credit leaves the journal as it is.
 pub(super) const MOVED: &str = "SELECT c.id FROM chains n \
-    JOIN deposits d ON d.chain = n.id AND d.height >= n.cursor_height - ?2 AND d.state = 'credited' \
+    JOIN deposits d ON d.chain = n.id AND d.state = 'credited' \
+    AND d.height >= min(n.cursor_height, coalesce(n.finalized_height, n.cursor_height)) - ?2 \
     JOIN headers h ON h.chain = d.chain AND h.height = d.height \
     JOIN credits c ON c.output = d.output \
     WHERE n.caip = ?1 \
@@ -178,7 +181,8 @@ impl ReadTx<'_> {
     }
 
     /// The next credits of a chain that nodes are to be asked for: new ones first, in the order of the
-    /// journal; then what they could not give before; then what a reorg within `window` blocks has moved.
+    /// journal; then what they could not give before; then what a reorg has moved, of `window` blocks or of those
+    /// that were not final.
     pub fn evidence_wanted(
         &self,
         chain: &ChainId,
