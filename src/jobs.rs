@@ -14,8 +14,12 @@ use tokio::task::{JoinError, JoinSet};
 /// How often the table is looked at: commands and other transactions make jobs due without waking us.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How long a stop waits for runs that are about to end.
+/// How long a stop waits for runs that are about to end, and then for what those that were dropped leave behind.
 const LANDING_MAX: Duration = Duration::from_secs(1);
+const CLEARING_MAX: Duration = Duration::from_millis(400);
+
+/// What is done elsewhere for a run that was dropped, until it is done no more.
+type Clearing = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// One run of a job on its way.
 pub type Running = Pin<Box<dyn Future<Output = JobOutcome> + Send>>;
@@ -26,6 +30,7 @@ pub struct Job {
     every: Duration,
     longest: Duration,
     work: Box<dyn Fn() -> Running + Send + Sync>,
+    cleared: Option<Box<dyn Fn() -> Clearing + Send + Sync>>,
 }
 
 impl Job {
@@ -45,7 +50,18 @@ impl Job {
             every,
             longest,
             work: Box::new(move || Box::pin(work())),
+            cleared: None,
         }
+    }
+
+    /// What a stop waits for once its runs are dropped: others that work for them are told to end.
+    #[must_use]
+    pub fn with_clearing<F>(mut self, cleared: impl Fn() -> F + Send + Sync + 'static) -> Job
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.cleared = Some(Box::new(move || Box::pin(cleared())));
+        self
     }
 
     /// A job that is one write transaction.
@@ -197,10 +213,21 @@ impl Jobs {
             }
             Ok(())
         };
-        tokio::select! { biased;
+        let landed = tokio::select! { biased;
             landed = landing => landed,
             () = clock.sleep(LANDING_MAX) => Ok(()),
+        };
+        let clearing = async {
+            self.running.shutdown().await;
+            for cleared in self.jobs.iter().filter_map(|job| job.cleared.as_ref()) {
+                cleared().await;
+            }
+        };
+        tokio::select! { biased;
+            () = clearing => {}
+            () = clock.sleep(CLEARING_MAX) => {}
         }
+        landed
     }
 }
 
