@@ -398,3 +398,33 @@ impl BlockAgain {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A number of JSON has many forms; eight digits after the point are all that there are of a coin.
+    #[test]
+    fn an_amount_of_odd_decimals_is_read_exactly_or_not_at_all() {
+        for (text, sat) in [
+            ("0", Some(0)),
+            ("0.00000001", Some(1)),
+            ("0.1", Some(10_000_000)),
+            ("0.10", Some(10_000_000)),
+            ("0.29000000", Some(29_000_000)),
+            ("1", Some(100_000_000)),
+            ("20999999.97690000", Some(2_099_999_997_690_000)),
+            ("184467440737.09551615", Some(u64::MAX)),
+            ("0.000000001", None),
+            ("0.123456789", None),
+            ("1e-8", None),
+            ("1E8", None),
+            ("-0.1", None),
+            ("\"0.1\"", None),
+            ("null", None),
+        ] {
+            let value = RawValue::from_string(text.to_owned()).unwrap();
+            assert_eq!(amount(&value).ok(), sat.map(Amount::from_u64), "{text}");
+        }
+    }
+}
