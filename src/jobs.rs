@@ -14,7 +14,7 @@ use tokio::task::{JoinError, JoinSet};
 /// How often the table is looked at: commands and other transactions make jobs due without waking us.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How long a stop waits for runs that are about to end, and then for what those that were dropped leave behind.
+/// How long a stop waits for runs that are about to end, and then for what dropped ones leave behind.
 const LANDING_MAX: Duration = Duration::from_secs(1);
 const CLEARING_MAX: Duration = Duration::from_millis(400);
 

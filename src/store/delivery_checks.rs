@@ -18,8 +18,8 @@ pub(super) const MISSED_BY_INVOICE: &str = "SELECT type, id FROM events e \
 
 impl ReadTx<'_> {
     /// Everything that an endpoint asked for and that happened since it was added is on its way to it, or
-    /// was: of so many endpoints after one, and the last of them where there may be more. No more is told than
-    /// one look tells of.
+    /// was: of so many endpoints after one, and the last of them where there may be more. No more is told
+    /// than one look tells of.
     pub(super) fn check_deliveries(
         &self,
         from: i64,

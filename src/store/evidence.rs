@@ -106,7 +106,7 @@ pub(super) const AGAIN: &str = "SELECT e.credit, e.block, e.tries FROM evidence 
     JOIN credits c ON c.id = e.credit JOIN chains n ON n.id = c.chain \
     WHERE e.next_at <= ?1 AND +n.caip = ?2 ORDER BY e.next_at LIMIT ?3";
 
-/// Was a block lost since credits of it were proved? A reorg goes back as far as the window, and on EVM chains as
+/// Was a block lost since credits of it were proved? A reorg goes back as far as the window, on EVM chains as
 /// far as what is not final; a tag that has gone on since is why the window lies below it.
 pub(super) const LOST: &str = "SELECT 1 FROM evidence_blocks b \
     JOIN chains n ON n.id = b.chain \
@@ -181,8 +181,8 @@ impl ReadTx<'_> {
     }
 
     /// The next credits of a chain that nodes are to be asked for: new ones first, in the order of the
-    /// journal; then what they could not give before; then what a reorg has moved, of `window` blocks or of those
-    /// that were not final.
+    /// journal; then what they could not give before; then what a reorg has moved, of `window` blocks or of
+    /// those that were not final.
     pub fn evidence_wanted(
         &self,
         chain: &ChainId,

@@ -1,5 +1,5 @@
-//! From the config of a chain to what asks its endpoints: in one place, so that nobody forgets what they are held
-//! against.
+//! From the config of a chain to what asks its endpoints: in one place, so that nobody forgets what they are
+//! held against.
 
 use super::endpoints::{Endpoints, EndpointsConfig, Node};
 use super::{EvmRules, EvmSource};
