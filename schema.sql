@@ -1052,11 +1052,13 @@ CREATE TABLE audit_ledger (
     at      INTEGER NOT NULL
 ) STRICT;
 
--- Blocks that the audit went past and could not read, or not wholly: each run tries the first of a stretch.
+-- Blocks that the audit went past and could not read, or not wholly, or not a second time where they did not
+-- agree. Each run tries them again from the first of a stretch on, until one cannot be read.
 CREATE TABLE audit_unread (
     chain       INTEGER NOT NULL REFERENCES chains (id),
     from_height INTEGER NOT NULL,
     to_height   INTEGER NOT NULL,
+    -- why the first could not be read
     why         TEXT NOT NULL,
     PRIMARY KEY (chain, from_height),
     CHECK (from_height <= to_height)
@@ -1068,8 +1070,8 @@ CREATE TABLE audit_marks (
     pass     TEXT NOT NULL CHECK (pass IN ('credits', 'outputs', 'evidence')),
     -- 'credits': the last credit's rowid; 'outputs': the next height; 'evidence': the last journal entry
     place    INTEGER NOT NULL,
-    -- 'outputs': the block below that height, as it was read
-    hash     BLOB CHECK (length(hash) = 32),
+    -- 'outputs': blocks below that height as they were read, the fewer the deeper: {height: hash}
+    trail    TEXT NOT NULL DEFAULT '{}',
     -- 'outputs': the list version that it was read with ...
     version  INTEGER NOT NULL DEFAULT 0,
     -- ... and of tokens: {contract: the height that it counts from}

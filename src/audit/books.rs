@@ -1,18 +1,32 @@
-//! The tables asked of themselves: every invariant that a query can tell, and that no row of the ledger was
-//! changed since the last run.
+//! The file and its tables asked of themselves: whether it is whole, every invariant that a query can tell,
+//! and that no row of the ledger was changed since the last run.
 
+use super::report::Damaged;
 use super::{Audit, Books, Broken, Ledger};
 use crate::clock::rfc3339;
 use crate::rules::audit::{AuditPass, FindingKind};
 use crate::rules::invariants::Invariant;
 use crate::store::{CHECKS, FindingRow, LedgerMark, Store, StoreError, Violation};
+use crate::telemetry::counted;
 use std::collections::BTreeSet;
+
+/// So many faults of a damaged table are named.
+const FAULTS_NAMED: usize = 5;
 
 /// What the ledger as a whole is called among the findings.
 const LEDGER: &str = "I2 ledger";
 
-/// Asks them, one transaction each.
+/// Asks them, one transaction each. Of a damaged file nothing is asked: what its tables say means nothing.
 pub(super) async fn pass(audit: &Audit, store: &Store) -> Result<Books, StoreError> {
+    let damaged = damaged(store).await?;
+    let rows = damaged.iter().map(row_of_damage).collect();
+    note(store, FindingKind::Damaged, rows).await?;
+    if !damaged.is_empty() {
+        return Ok(Books {
+            damaged,
+            ..Books::default()
+        });
+    }
     let window = audit.config.smallest_window();
     let mut broken: Vec<Violation> = Vec::new();
     for number in 0..CHECKS {
@@ -23,16 +37,49 @@ pub(super) async fn pass(audit: &Audit, store: &Store) -> Result<Books, StoreErr
                 .await?;
             broken.extend(looked.found);
             next = looked.next;
+            give_way().await;
         }
     }
     let (ledger, changed) = ledger(audit, store).await?;
     broken.extend(changed);
-    note(store, &broken).await?;
+    note(store, FindingKind::Invariant, broken.iter().map(row).collect()).await?;
     Ok(Books {
         checks: CHECKS,
+        damaged,
         broken: broken.iter().map(Broken::of).collect(),
         ledger: Some(ledger),
     })
+}
+
+/// Whoever stops the audit is heard between two looks, though each is made at once on the caller.
+async fn give_way() {
+    tokio::task::yield_now().await;
+}
+
+/// Asks each table, one transaction each.
+async fn damaged(store: &Store) -> Result<Vec<Damaged>, StoreError> {
+    let (mut damaged, mut place) = (Vec::new(), -1);
+    loop {
+        let table = store
+            .apart(move |database| database.read(|tx| tx.check_table_after(place)))
+            .await?;
+        let Some(table) = table else {
+            return Ok(damaged);
+        };
+        place = table.place;
+        if !table.faults.is_empty() {
+            let named = table.faults.iter().take(FAULTS_NAMED).map(String::as_str);
+            let more = match table.faults.len().saturating_sub(FAULTS_NAMED) {
+                0 => String::new(),
+                more => format!(", and {more} more"),
+            };
+            damaged.push(Damaged {
+                what: named.collect::<Vec<_>>().join("; ") + &more,
+                table: table.name,
+            });
+        }
+        give_way().await;
+    }
 }
 
 /// The ledger's beginning is hashed as far as the last run hashed it, and then as far as it goes now. That is
@@ -72,36 +119,52 @@ async fn ledger(audit: &Audit, store: &Store) -> Result<(Ledger, Option<Violatio
 fn changed_words(known: &LedgerMark, then: &LedgerMark, since: &str) -> String {
     let gone = |was: u64, is: u64, noun: &str| match was.saturating_sub(is) {
         0 => String::new(),
-        gone => format!(", {gone} {noun} fewer than then"),
+        gone => format!(", {} fewer than then", counted(gone, noun)),
     };
     format!(
         "of the first {} credits and {} journal entries one was changed or is gone since {since}{}{}",
         known.credits,
         known.journal,
-        gone(known.credits, then.credits, "credits"),
-        gone(known.journal, then.journal, "entries"),
+        gone(known.credits, then.credits, "credit"),
+        gone(known.journal, then.journal, "entry"),
     )
 }
 
-async fn note(store: &Store, broken: &[Violation]) -> Result<(), StoreError> {
-    let rows: Vec<FindingRow> = broken.iter().map(row).collect();
-    store
-        .write(move |tx| {
-            let stand: BTreeSet<&str> = rows.iter().map(|row| row.subject.as_str()).collect();
-            for row in &rows {
-                if tx.note_finding(row)? {
-                    tracing::error!(subject = row.subject, "audit: {}: {}", row.subject, row.what);
-                }
+/// Notes what was found of a kind, and takes back what is found no more.
+async fn note(store: &Store, kind: FindingKind, rows: Vec<FindingRow>) -> Result<(), StoreError> {
+    let told = rows.clone();
+    let news = store.write(move |tx| {
+        let stand: BTreeSet<&str> = told.iter().map(|row| row.subject.as_str()).collect();
+        let mut news = Vec::new();
+        for row in &told {
+            news.push(tx.note_finding(row)?);
+        }
+        for known in tx.findings(None, AuditPass::Books)? {
+            if known.kind == kind && !stand.contains(known.subject.as_str()) {
+                tx.clear_finding(&known)?;
             }
-            for known in tx.findings()? {
-                let is_over = known.pass == AuditPass::Books && !stand.contains(known.subject.as_str());
-                if is_over {
-                    tx.clear_finding(&known)?;
-                }
-            }
-            Ok(())
-        })
-        .await
+        }
+        Ok(news)
+    });
+    for (row, is_news) in rows.iter().zip(news.await?) {
+        if is_news {
+            let subject = &row.subject;
+            tracing::error!(subject, "audit: {subject}: {}", row.what);
+        }
+    }
+    Ok(())
+}
+
+fn row_of_damage(damaged: &Damaged) -> FindingRow {
+    FindingRow {
+        chain: None,
+        pass: AuditPass::Books,
+        kind: FindingKind::Damaged,
+        subject: format!("table {}", damaged.table),
+        height: None,
+        what: damaged.what.clone(),
+        found_at: 0,
+    }
 }
 
 fn row(broken: &Violation) -> FindingRow {

@@ -10,7 +10,7 @@ use crate::chain::evm::{Again, EvmSource};
 use crate::egress::HttpDial;
 use crate::rules::audit::{AuditPass, Claim, FindingKind, judge_credit};
 use crate::rules::{BlockHash, Outpoint, Paid, TaggedBlock};
-use crate::store::{AuditMark, FindingRow, StoreError};
+use crate::store::{AuditMark, ClaimRow, FindingRow, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The name of the pass.
@@ -41,7 +41,7 @@ struct Judged {
     unproven: BTreeSet<String>,
 }
 
-/// Asks for all of them, from where the last run was cut off.
+/// Asks for all of them: first those that the last run, cut off, did not come to.
 pub(super) async fn pass(
     ground: &Ground<'_>,
     node: &Node,
@@ -75,15 +75,16 @@ async fn slices(ground: &Ground<'_>, node: &Node, credits: &mut Credits, told: T
         Node::Evm(_) => SLICE_EVM,
     };
     let began = ground.audit.clock.instant();
+    let mut round = Round::new(mark.place, top);
     while !ground.is_over() {
         let standing = ground.stand(node).await?;
         let (place, top) = (i64::try_from(mark.place).unwrap_or(i64::MAX), standing.top);
+        round.is_short |= top < round.top;
         let claims = ground
             .store
             .apart(move |database| database.read(|tx| tx.claims(key, place, top, limit)))
             .await?;
-        let last = claims.last().map(|row| row.place);
-        let claims: Vec<Claim> = claims.into_iter().map(|row| row.claim).collect();
+        let (claims, last) = round.of_it(claims);
         slice(ground, node, &standing, claims, &known, credits).await?;
         mark.place = match last {
             Some(last) => u64::try_from(last).unwrap_or_default(),
@@ -93,8 +94,9 @@ async fn slices(ground: &Ground<'_>, node: &Node, credits: &mut Credits, told: T
             mark.round_at = Some(ground.audit.clock.now_ms());
         }
         set_mark(ground, &standing, &mark).await?;
-        if last.is_none() {
-            credits.is_whole = credits.beyond == 0;
+        if last.is_none() && (ground.audit.goes_on.is_some() || !round.begin_again()) {
+            credits.is_whole = credits.beyond == 0 && round.is_whole();
+            credits.has_ended = true;
             return Ok(());
         }
         let (alias, all) = (ground.config.alias(), counts.all);
@@ -105,6 +107,48 @@ async fn slices(ground: &Ground<'_>, node: &Node, credits: &mut Credits, told: T
     }
     credits.is_cut = true;
     Ok(())
+}
+
+/// One round through all credits: from where the last run was cut off to the last one, and then those before.
+struct Round {
+    /// The credit that the last run came to; 0 = it was through.
+    began: i64,
+    /// The highest block when it began.
+    top: u64,
+    /// Credits in the highest blocks may have been left out: the node went back.
+    is_short: bool,
+    is_second: bool,
+}
+
+impl Round {
+    fn new(place: u64, top: u64) -> Round {
+        Round {
+            began: i64::try_from(place).unwrap_or(i64::MAX),
+            top,
+            is_short: false,
+            is_second: false,
+        }
+    }
+
+    /// What of these is to be asked for, and the place of the last.
+    fn of_it(&self, mut claims: Vec<ClaimRow>) -> (Vec<Claim>, Option<i64>) {
+        if self.is_second {
+            claims.retain(|row| row.place <= self.began);
+        }
+        let last = claims.last().map(|row| row.place);
+        (claims.into_iter().map(|row| row.claim).collect(), last)
+    }
+
+    /// True where those before are still to be asked for.
+    fn begin_again(&mut self) -> bool {
+        let is_due = self.began > 0 && !self.is_second;
+        self.is_second |= is_due;
+        is_due
+    }
+
+    fn is_whole(&self) -> bool {
+        !self.is_short && (self.began == 0 || self.is_second)
+    }
 }
 
 async fn set_mark(ground: &Ground<'_>, standing: &Standing, mark: &AuditMark) -> Result<(), StoreError> {

@@ -4,8 +4,7 @@
 use super::Audit;
 use super::limits::{NotChecked, Unasked};
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
-use crate::chain::evm::endpoints::{Endpoints, EndpointsConfig, Node as Endpoint};
-use crate::chain::evm::{EvmRules, EvmSource};
+use crate::chain::evm::{EvmSource, nodes_of};
 use crate::chain::{ChainSource as _, SourceError};
 use crate::config::{ChainConfig, EvmChain};
 use crate::egress::HttpDial;
@@ -24,10 +23,13 @@ pub(super) const ASKED_AGAIN: u32 = 3;
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
 
 /// The audit of one chain.
+#[derive(Clone, Copy)]
 pub(super) struct Ground<'a> {
     pub audit: &'a Audit,
     pub store: &'a Store,
     pub config: ChainConfig<'a>,
+    /// The number of the run.
+    pub run: i64,
     ends: Option<Instant>,
 }
 
@@ -54,8 +56,6 @@ pub(super) struct Standing {
     pub is_following: bool,
     /// The lowest block that the node still has.
     pub pruned_below: Option<u64>,
-    /// How many blocks a reorg may disconnect.
-    pub window: u64,
     /// Short names and digits.
     pub assets: BTreeMap<Asset, (String, u8)>,
 }
@@ -94,12 +94,13 @@ impl<'a> Ground<'a> {
         audit: &'a Audit,
         store: &'a Store,
         config: ChainConfig<'a>,
-        ends: Option<Instant>,
+        (run, ends): (i64, Option<Instant>),
     ) -> Ground<'a> {
         Ground {
             audit,
             store,
             config,
+            run,
             ends,
         }
     }
@@ -108,6 +109,17 @@ impl<'a> Ground<'a> {
     pub(super) fn part(&self, parts: usize) -> Ground<'a> {
         Ground {
             ends: super::share(self.ends, self.audit.clock.instant(), parts),
+            ..*self
+        }
+    }
+
+    /// The same for all but the last of so many parts of the time.
+    pub(super) fn but_the_last(&self, parts: usize) -> Ground<'a> {
+        let now = self.audit.clock.instant();
+        let last =
+            |ends: Instant| super::share(Some(ends), now, parts).map_or(ends, |first| ends - (first - now));
+        Ground {
+            ends: self.ends.map(last),
             ..*self
         }
     }
@@ -141,32 +153,15 @@ impl<'a> Ground<'a> {
     /// the daemon asks.
     async fn endpoints(&self, chain: &EvmChain) -> Result<Result<EvmSource<HttpDial>, String>, StoreError> {
         let id = chain.chain.clone();
-        let known = self.store.read(move |tx| {
-            let Some(row) = tx.chain(&id)? else {
-                return Ok((None, Vec::new()));
-            };
-            Ok((row.genesis, tx.inner_sources(row.key)?))
-        });
-        let (genesis, pinned) = known.await?;
-        let mut nodes = Vec::new();
-        for endpoint in chain.endpoints.iter().rev() {
-            let dial = HttpDial::believing(endpoint.ca_file.clone());
-            match Endpoint::of(endpoint, chain.batch_max, dial) {
-                Ok(node) => nodes.push(node),
-                Err(error) => return Ok(Err(error_line(&error))),
+        let pinned = self.store.read(move |tx| super::pinned(tx, &id)).await?;
+        let nodes = nodes_of(chain, |endpoint| HttpDial::believing(endpoint.ca_file.clone()));
+        Ok(match nodes {
+            Ok(mut nodes) => {
+                nodes.reverse();
+                Ok(EvmSource::of_each(chain, nodes, &pinned, self.audit.clock))
             }
-        }
-        let config = EndpointsConfig {
-            quorum: 1,
-            ..EndpointsConfig::of(chain)
-        };
-        let clock = self.audit.clock;
-        let endpoints = Endpoints::new(config, nodes, genesis, clock);
-        let mut rules = EvmRules::of(chain);
-        if !pinned.is_empty() {
-            rules = rules.with_pinned(&pinned);
-        }
-        Ok(Ok(EvmSource::new(rules, endpoints, clock)))
+            Err(error) => Err(error_line(&error)),
+        })
     }
 
     /// Where both sides are now.
@@ -214,7 +209,6 @@ impl<'a> Ground<'a> {
             rescan_from,
             is_following: chain.state == ChainState::Following,
             pruned_below,
-            window: self.config.reorg_window(),
             assets,
             chain,
         })
@@ -295,9 +289,7 @@ impl<'a> Ground<'a> {
         pass: AuditPass,
     ) -> Result<Vec<FindingRow>, StoreError> {
         let key = chain.key;
-        let all = self.store.read(|tx| tx.findings()).await?;
-        let is_of_it = |row: &FindingRow| row.chain == Some(key) && row.pass == pass;
-        Ok(all.into_iter().filter(is_of_it).collect())
+        self.store.read(move |tx| tx.findings(Some(key), pass)).await
     }
 
     /// Takes back what agrees now.

@@ -131,26 +131,6 @@ pub(super) async fn confirm(
     Ok(unread)
 }
 
-fn is_same(one: &FindingRow, other: &FindingRow) -> bool {
+pub(super) fn is_same(one: &FindingRow, other: &FindingRow) -> bool {
     (one.kind, &one.subject) == (other.kind, &other.subject)
-}
-
-/// What was found in blocks before, which are not read again otherwise.
-pub(super) async fn look_again(ground: &Ground<'_>, node: &Node, standing: &Standing) -> Result<(), Stop> {
-    for known in ground.known_findings(&standing.chain, AuditPass::Outputs).await? {
-        let Some(height) = known.height.filter(|height| *height <= standing.booked_to()) else {
-            continue;
-        };
-        if ground.is_over() {
-            return Ok(());
-        }
-        // What the node cannot show now was found all the same.
-        let Ok(read) = ask(ground, node, standing, (height, height)).await? else {
-            continue;
-        };
-        if read.unproven.is_empty() && !read.faults.iter().any(|row| is_same(row, &known)) {
-            ground.clear(known).await?;
-        }
-    }
-    Ok(())
 }

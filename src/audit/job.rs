@@ -1,13 +1,12 @@
 //! The audit by the clock.
 
-use super::{Audit, Pace, Report, Scope, Walks, run};
+use super::{Audit, Done, Pace, Report, Scope, Walks, run};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::jobs::Job;
 use crate::store::{JobOutcome, Store};
 use crate::telemetry::error_line;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Beyond its time a run may take so long: the books, a slice that is under way, the walk through the unspent
@@ -35,39 +34,56 @@ pub fn job(config: &Config, store: &Store, clock: Clock) -> Option<Job> {
             longest: Some(settings.longest),
         },
         actor: "daemon",
+        goes_on: Some(Done::default()),
         walks: Walks::default(),
     };
-    let (store, books) = (store.clone(), Arc::new(BooksOnce::default()));
-    Some(Job::new(
-        "audit",
-        settings.every?,
-        settings.longest + SLACK,
-        move || {
-            let (mut audit, store, books) = (audit.clone(), store.clone(), books.clone());
-            async move {
-                audit.scope.books = books.is_due();
-                match run(&audit, &store, &mut |_| {}).await {
-                    Ok(report) => books.note(outcome(&report)),
-                    Err(error) => books.note(JobOutcome::Failed(error_line(&error))),
+    let (store, once, walks) = (store.clone(), Arc::new(Once::default()), audit.walks.clone());
+    let job = Job::new("audit", settings.every?, settings.longest + SLACK, move || {
+        let (mut audit, store, once) = (audit.clone(), store.clone(), once.clone());
+        async move {
+            let done = once.done();
+            audit.scope.books = done.is_none();
+            audit.goes_on = Some(done.unwrap_or_default());
+            match run(&audit, &store, &mut |_| {}).await {
+                Ok(report) => once.note(&report),
+                Err(error) => {
+                    once.forget();
+                    JobOutcome::Failed(error_line(&error))
                 }
             }
-        },
-    ))
+        }
+    });
+    Some(job.with_clearing(move || {
+        let walks = walks.clone();
+        async move { walks.stopped().await }
+    }))
 }
 
-/// A run that goes on at once where the last one was cut asks the books no second time.
+/// What a run that goes on at once where the last one was cut does no second time; `None` = the last one was
+/// through.
 #[derive(Debug, Default)]
-struct BooksOnce(AtomicBool);
+struct Once(Mutex<Option<Done>>);
 
-impl BooksOnce {
-    fn is_due(&self) -> bool {
-        !self.0.load(Ordering::Acquire)
+impl Once {
+    fn lock(&self) -> MutexGuard<'_, Option<Done>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, outcome: JobOutcome) -> JobOutcome {
-        self.0
-            .store(matches!(outcome, JobOutcome::More(_)), Ordering::Release);
+    fn done(&self) -> Option<Done> {
+        self.lock().clone()
+    }
+
+    fn note(&self, report: &Report) -> JobOutcome {
+        let outcome = outcome(report);
+        match outcome {
+            JobOutcome::More(_) => self.lock().get_or_insert_default().note(report),
+            JobOutcome::Done(_) | JobOutcome::Failed(_) => self.forget(),
+        }
         outcome
+    }
+
+    fn forget(&self) {
+        *self.lock() = None;
     }
 }
 
@@ -80,7 +96,7 @@ fn outcome(report: &Report) -> JobOutcome {
             blocks += (outputs.to_height + 1).saturating_sub(outputs.from_height);
         }
     }
-    let found = report.found.len();
+    let found = report.found_count;
     let mut said = format!("{credits} credits, {blocks} blocks");
     if let Some(books) = &report.books {
         said += &format!(", {} checks", books.checks);
@@ -97,25 +113,55 @@ fn outcome(report: &Report) -> JobOutcome {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Books, ChainReport};
+    use super::super::{ChainReport, Credits, UnspentCoins};
     use super::*;
 
-    #[test]
-    fn books_are_asked_once_however_often_it_goes_on() {
-        let books = BooksOnce::default();
-        let cut = |is_cut: bool| Report {
-            books: books.is_due().then(Books::default),
-            chains: vec![ChainReport {
-                is_cut,
-                ..ChainReport::default()
-            }],
-            ..Report::default()
-        };
-        let mut asked = Vec::new();
-        for is_cut in [true, true, true, false, false, true, false] {
-            asked.push(books.is_due());
-            books.note(outcome(&cut(is_cut)));
+    fn chain(name: &str, has_ended: bool, has_unspent: bool, is_cut: bool) -> ChainReport {
+        ChainReport {
+            chain: name.to_owned(),
+            credits: Some(Credits {
+                has_ended,
+                ..Credits::default()
+            }),
+            unspent: has_unspent.then(UnspentCoins::default),
+            is_cut,
+            ..ChainReport::default()
         }
-        assert_eq!(asked, [true, false, false, false, true, true, false]);
+    }
+
+    fn done(credits: &[&str], unspent: &[&str]) -> Option<Done> {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Some(Done {
+            credits: names(credits),
+            unspent: names(unspent),
+        })
+    }
+
+    #[test]
+    fn what_has_ended_is_done_once_however_often_it_goes_on() {
+        let once = Once::default();
+        let note = |chains: Vec<ChainReport>| {
+            once.note(&Report {
+                chains,
+                ..Report::default()
+            });
+            once.done()
+        };
+        assert_eq!(once.done(), None, "the first asks for all of it");
+        let cut = |name, has_ended, has_unspent| chain(name, has_ended, has_unspent, true);
+        assert_eq!(note(vec![cut("a", false, false)]), done(&[], &[]));
+        assert_eq!(
+            note(vec![cut("a", true, false), cut("b", false, true)]),
+            done(&["a"], &["b"])
+        );
+        assert_eq!(note(vec![cut("b", true, false)]), done(&["a", "b"], &["b"]));
+        assert_eq!(
+            note(vec![chain("a", false, false, false)]),
+            None,
+            "it was through"
+        );
+        note(vec![cut("a", true, true)]);
+        once.forget();
+        assert_eq!(once.done(), None);
     }
 }

@@ -5,7 +5,7 @@ use super::ground::{Ground, Standing, Stop};
 use crate::chain::SourceError;
 use crate::rules::chain_state::ChainState;
 use crate::store::{ChainRow, Store, StoreError};
-use crate::telemetry::error_line;
+use crate::telemetry::{counted, error_line};
 use serde::{Deserialize, Serialize};
 
 /// The books may be so far behind their node, whatever the age: the node has a block first.
@@ -43,6 +43,10 @@ pub(super) enum Unasked {
     Beyond,
     /// The books have a chain that the config does not name.
     NotInConfig,
+    /// The file is damaged, and what it says means nothing.
+    Damaged,
+    /// The chain has no set of unspent coins that a node could be asked for.
+    NoUnspentSet,
 }
 
 impl Unasked {
@@ -57,6 +61,8 @@ impl Unasked {
             Unasked::NotFollowing => "not_following",
             Unasked::Beyond => "beyond",
             Unasked::NotInConfig => "not_in_config",
+            Unasked::Damaged => "damaged",
+            Unasked::NoUnspentSet => "no_unspent_set",
         }
     }
 
@@ -72,6 +78,8 @@ impl Unasked {
             }
             Unasked::Beyond => "name a lower height, or run it again when the chain is there",
             Unasked::NotInConfig => "name the chain and a node of it in the config, and run it again",
+            Unasked::Damaged => "keep the file, restore a backup (docs/operations.md), and run it again",
+            Unasked::NoUnspentSet => "run it without --unspent: the blocks and each credit were asked for",
         }
     }
 
@@ -104,7 +112,7 @@ impl Ground<'_> {
                 .store
                 .apart(move |database| database.read(|tx| tx.claim_counts(key, top, wanted)))
                 .await?;
-            let credits = credits(counts.above - counts.young);
+            let credits = counted(counts.above - counts.young, "credit");
             limits.push(Unasked::NodeBehind.because(format!(
                 "its node is at height {}: blocks {} to {wanted}, and {credits} in them, were not asked for",
                 standing.node_tip,
@@ -153,17 +161,10 @@ pub(super) async fn forgotten(
             .apart(move |database| database.read(|tx| tx.claim_counts(key, 0, 0)))
             .await?;
         if counts.all > 0 {
-            let credits = credits(counts.all);
+            let credits = counted(counts.all, "credit");
             let why = Unasked::NotInConfig.because(format!("{credits}, and the config names no node to ask"));
             forgotten.push((row, why));
         }
     }
     Ok(forgotten)
-}
-
-fn credits(count: u64) -> String {
-    match count {
-        1 => "1 credit".to_owned(),
-        count => format!("{count} credits"),
-    }
 }

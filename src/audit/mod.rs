@@ -20,14 +20,19 @@ mod words;
 pub use job::job;
 pub use limits::NotChecked;
 pub use report::{
-    Books, Broken, ChainReport, Credits, Found, Ledger, Outputs, Report, Unproven, UnspentCoins,
+    Books, Broken, ChainReport, Credits, Damaged, Found, Ledger, Outputs, Report, Unproven, UnspentCoins,
 };
 pub use walks::Walks;
 
+use crate::chain::evm::Pinned;
 use crate::clock::{Clock, rfc3339};
 use crate::config::{ChainConfig, Config, InnerSource};
-use crate::store::{ChainRow, Store, StoreError};
+use crate::rules::ChainId;
+use crate::store::{ChainKey, ChainRow, FindingRow, ReadTx, Store, StoreError};
 use ground::Ground;
+use limits::Unasked;
+use report::FOUND_NAMED;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use thiserror::Error;
 use tokio::time::Instant;
@@ -49,6 +54,12 @@ pub struct Scope {
     pub from: Option<u64>,
     /// Everything, whether it was asked before or not.
     pub again: bool,
+}
+
+impl Scope {
+    fn asks_nodes(&self) -> bool {
+        self.credits || self.outputs || self.unspent
+    }
 }
 
 /// How much of the nodes' time it may take.
@@ -73,8 +84,41 @@ pub struct Audit {
     pub pace: Pace,
     /// `daemon` or `operator`.
     pub actor: &'static str,
+    /// It goes on with one that was cut off, of which this is not done a second time; `None` = by itself.
+    pub goes_on: Option<Done>,
     /// What its nodes do for it beyond an answer.
     pub walks: Walks,
+}
+
+/// What a run came to the end of, by the aliases of the chains.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Chains whose credits were all asked for.
+    pub credits: BTreeSet<String>,
+    /// Chains whose unspent coins were.
+    pub unspent: BTreeSet<String>,
+}
+
+impl Done {
+    fn has_credits(this: &Option<Done>, alias: &str) -> bool {
+        this.as_ref().is_some_and(|done| done.credits.contains(alias))
+    }
+
+    fn has_unspent(this: &Option<Done>, alias: &str) -> bool {
+        this.as_ref().is_some_and(|done| done.unspent.contains(alias))
+    }
+
+    /// With what a report says.
+    fn note(&mut self, report: &Report) {
+        for chain in &report.chains {
+            if chain.credits.as_ref().is_some_and(|credits| credits.has_ended) {
+                self.credits.insert(chain.chain.clone());
+            }
+            if chain.unspent.is_some() {
+                self.unspent.insert(chain.chain.clone());
+            }
+        }
+    }
 }
 
 /// Why there is no report.
@@ -114,28 +158,72 @@ pub async fn run(audit: &Audit, store: &Store, told: Told<'_>) -> Result<Report,
         report.books = Some(books::pass(audit, store).await?);
     }
     let ends = audit.pace.longest.map(|longest| began + longest);
-    report.chains = all_chains(audit, store, run, ends, told).await?;
-    let (rows, known) = store.read(|tx| Ok((tx.findings()?, tx.chains()?))).await?;
-    let is_meant = |chain: Option<&ChainRow>| match (chain, &audit.scope.chain) {
-        (Some(chain), Some(_)) => report
-            .chains
-            .iter()
-            .any(|asked| asked.chain_id == chain.id.as_str()),
-        (None, Some(_)) => audit.scope.books,
-        (_, None) => true,
+    report.chains = match report
+        .books
+        .as_ref()
+        .is_some_and(|books| !books.damaged.is_empty())
+    {
+        true => unasked(audit),
+        false => all_chains(audit, store, run, ends, told).await?,
     };
-    for row in rows {
-        let chain = known.iter().find(|chain| Some(chain.key) == row.chain);
-        if is_meant(chain) {
-            report.found.push(Found::of(&row, chain));
-        }
-    }
+    found(audit, store, &mut report).await?;
     report.ended_at = rfc3339(clock.now_ms());
-    report.is_clean = report.found.is_empty();
+    report.is_clean = report.found_count == 0;
     report.is_complete = report.chains.iter().all(ChainReport::is_complete);
     let text = report.to_json();
     store.write(move |tx| tx.end_audit(run, &text)).await?;
     Ok(report)
+}
+
+/// What stands of the chains that were meant, and of the books.
+async fn found(audit: &Audit, store: &Store, report: &mut Report) -> Result<(), StoreError> {
+    let scope = &audit.scope;
+    let known = store.read(|tx| tx.chains()).await?;
+    let is_asked = |row: &&ChainRow| {
+        let mut asked = report.chains.iter();
+        scope.chain.is_none() || asked.any(|asked| asked.chain_id == row.id.as_str())
+    };
+    let mut of: Vec<Option<&ChainRow>> = known.iter().filter(is_asked).map(Some).collect();
+    if scope.chain.is_none() || scope.books {
+        of.insert(0, None);
+    }
+    let keys: Vec<Option<ChainKey>> = of.iter().map(|chain| chain.map(|chain| chain.key)).collect();
+    let rows = store.read(move |tx| {
+        let (mut rows, mut count) = (Vec::new(), 0);
+        for key in &keys {
+            let left = FOUND_NAMED - rows.len();
+            rows.extend(tx.oldest_findings(*key, left)?);
+            count += tx.findings_count(*key)?;
+        }
+        Ok((rows, count))
+    });
+    let (rows, count) = rows.await?;
+    let alias = |row: &FindingRow| known.iter().find(|chain| Some(chain.key) == row.chain);
+    report.found = rows.iter().map(|row| Found::of(row, alias(row))).collect();
+    report.found_count = count;
+    Ok(())
+}
+
+fn is_meant(audit: &Audit, chain: &ChainConfig<'_>) -> bool {
+    audit
+        .scope
+        .chain
+        .as_ref()
+        .is_none_or(|alias| alias == chain.alias())
+}
+
+/// Of a damaged file no chain is asked about.
+fn unasked(audit: &Audit) -> Vec<ChainReport> {
+    let meant = audit.config.chains().filter(|chain| is_meant(audit, chain));
+    let report = |chain: ChainConfig<'_>| {
+        let mut report = ChainReport::of(chain);
+        report.note_stop(Unasked::Damaged.because("the database is damaged: no node was asked"));
+        report
+    };
+    match audit.scope.asks_nodes() {
+        true => meant.map(report).collect(),
+        false => Vec::new(),
+    }
 }
 
 /// Each chain has its share of the time, whatever the others take, and what one leaves the next ones have.
@@ -148,17 +236,20 @@ async fn all_chains(
     told: Told<'_>,
 ) -> Result<Vec<ChainReport>, StoreError> {
     let scope = &audit.scope;
-    let is_asked = |chain: &ChainConfig<'_>| scope.chain.as_ref().is_none_or(|alias| alias == chain.alias());
-    let chains: Vec<ChainConfig<'_>> = audit.config.chains().filter(is_asked).collect();
+    let chains: Vec<ChainConfig<'_>> = audit
+        .config
+        .chains()
+        .filter(|chain| is_meant(audit, chain))
+        .collect();
     let mut reports: Vec<ChainReport> = chains.iter().map(|chain| ChainReport::of(*chain)).collect();
-    if !(scope.credits || scope.outputs || scope.unspent) {
+    if !scope.asks_nodes() {
         return Ok(reports);
     }
     let first = usize::try_from(run).unwrap_or_default();
     for turn in 0..chains.len() {
         let at = (first + turn) % chains.len();
         let ends = share(ends, audit.clock.instant(), chains.len() - turn);
-        let ground = Ground::new(audit, store, chains[at], ends);
+        let ground = Ground::new(audit, store, chains[at], (run, ends));
         chain_passes(&ground, &mut reports[at], told).await?;
     }
     if scope.chain.is_none() {
@@ -199,19 +290,42 @@ async fn chain_passes(
         Ok(standing) => report.not_checked.extend(ground.limits(&standing).await?),
         Err(stop) => return report.note_end(Err(stop)),
     }
-    if scope.credits {
+    let (alias, done) = (ground.config.alias(), &ground.audit.goes_on);
+    if scope.credits && !Done::has_credits(done, alias) {
         let parts = if scope.outputs { 2 } else { 1 };
         credits::pass(&ground.part(parts), &node, report, told).await?;
     }
     if scope.outputs {
         outputs::pass(ground, &node, report, told).await?;
     }
-    if scope.unspent
-        && let ground::Node::Bitcoin(source) = &node
-    {
-        unspent::pass(ground, source, &node, report, told).await?;
+    match &node {
+        ground::Node::Bitcoin(source) if scope.unspent && !Done::has_unspent(done, alias) => {
+            unspent::pass(ground, source, &node, report, told).await?;
+        }
+        ground::Node::Evm(_) if scope.unspent => no_unspent_set(scope, report),
+        ground::Node::Bitcoin(_) | ground::Node::Evm(_) => {}
     }
     Ok(())
+}
+
+/// Whoever asks for this chain alone is told that nothing was done; beside others it is so by its kind.
+fn no_unspent_set(scope: &Scope, report: &mut ChainReport) {
+    let what = "EVM nodes have no set of unspent coins: nothing was asked for --unspent";
+    match scope.chain {
+        Some(_) => report.not_checked.push(Unasked::NoUnspentSet.because(what)),
+        None => report.not_looked_for.push(what.to_owned()),
+    }
+}
+
+/// What the books know of a chain, which its endpoints are held against.
+fn pinned(tx: &ReadTx<'_>, chain: &ChainId) -> Result<Pinned, StoreError> {
+    let Some(row) = tx.chain(chain)? else {
+        return Ok(Pinned::default());
+    };
+    Ok(Pinned {
+        genesis: row.genesis,
+        inner: tx.inner_sources(row.key)?,
+    })
 }
 
 /// What nobody sees, and what the daemon alone does.

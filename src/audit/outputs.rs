@@ -1,12 +1,17 @@
 //! Every block read again, for what is paid to scripts of ours: is it booked, as the chain has it?
 
+mod begin;
+mod earlier;
+
 use super::Told;
 use super::ground::{Ground, Node, Standing, Stop};
-use super::held::{Read, ask, confirm, look_again};
+use super::held::{Read, ask, confirm};
 use super::limits::Unasked;
 use super::report::{ChainReport, Outputs, UNPROVEN_NAMED, unproven};
 use crate::clock::millis;
-use crate::store::{AuditMark, FindingRow, StoreError, Unread};
+use crate::rules::audit::AuditPass;
+use crate::store::{FindingRow, StoreError, Unread};
+use begin::{Begin, begin, changed_from};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -25,12 +30,12 @@ const TOLD_EVERY: Duration = Duration::from_secs(5);
 /// After so many blocks in a row that the node cannot show it is looked for the first one that it can.
 const UNREAD_IN_A_ROW: u32 = 20;
 
-/// So many stretches that could not be read are tried again at a time.
-const RETRIED: usize = 100;
+/// What earlier runs left gets one part of so many of the time, however much is new.
+const PARTS: usize = 4;
 
 /// A walk through the blocks.
 struct Walk<'a> {
-    ground: &'a Ground<'a>,
+    ground: Ground<'a>,
     node: &'a Node,
     begin: Begin,
     /// Blocks up to here are asked for one by one: not all of them can be shown.
@@ -40,17 +45,8 @@ struct Walk<'a> {
     blocks: u64,
     began: Instant,
     told_at: Instant,
-}
-
-/// Where to begin.
-struct Begin {
-    mark: AuditMark,
-    /// Its marks are kept: not those of blocks beyond the ones that were read before.
-    is_kept: bool,
-    /// Nothing counts below it, or nothing was asked for.
-    floor: u64,
-    /// An operator went back to the block below since.
-    reanchored: Option<u64>,
+    /// It has come as far as can be read now.
+    is_through: bool,
 }
 
 /// What a slice came to.
@@ -85,7 +81,7 @@ pub(super) async fn pass(
     let mut outputs = Outputs::default();
     let ended = walk(ground, node, &mut outputs, told).await;
     name_unread(ground, &mut outputs).await?;
-    report.is_cut |= !outputs.is_to_tip && ground.is_over();
+    report.is_cut |= (!outputs.is_to_tip || outputs.retried > 0) && ground.is_over();
     report.outputs = Some(outputs);
     report.note_end(ended)
 }
@@ -112,8 +108,8 @@ async fn name_unread(ground: &Ground<'_>, outputs: &mut Outputs) -> Result<(), S
 
 async fn walk(ground: &Ground<'_>, node: &Node, outputs: &mut Outputs, told: Told<'_>) -> Result<(), Stop> {
     let first = ground.stand(node).await?;
-    look_again(ground, node, &first).await?;
-    let begin = begin(ground, &first).await?;
+    let known = ground.known_findings(&first.chain, AuditPass::Outputs).await?;
+    let begin = begin(ground, node, &first).await?;
     outputs.from_height = begin.mark.place;
     outputs.to_height = begin.mark.place.saturating_sub(1);
     if let Some(from) = ground.audit.scope.from.filter(|from| *from > first.top) {
@@ -121,7 +117,7 @@ async fn walk(ground: &Ground<'_>, node: &Node, outputs: &mut Outputs, told: Tol
     }
     let now = ground.audit.clock.instant();
     let mut walk = Walk {
-        ground,
+        ground: ground.but_the_last(PARTS),
         node,
         begin,
         single_to: 0,
@@ -130,24 +126,35 @@ async fn walk(ground: &Ground<'_>, node: &Node, outputs: &mut Outputs, told: Tol
         blocks: 0,
         began: now,
         told_at: now,
+        is_through: false,
     };
+    walk.go_on(outputs, told).await?;
+    walk.ground = *ground;
+    walk.look_again(known).await?;
     walk.retry(&first, outputs).await?;
-    while !ground.is_over() {
-        let standing = ground.stand(node).await?;
-        let top = standing.booked_to();
-        let place = walk.begin.mark.place;
-        if place > top {
-            return walk.end(&standing, outputs).await;
-        }
-        let mut slice = Slice::default();
-        let last = top.min(place + SLICE - 1);
-        walk.slice(&standing, last, &mut slice, outputs, told).await?;
-        walk.conclude(&standing, slice).await?;
-    }
-    Ok(())
+    // What they have left.
+    walk.go_on(outputs, told).await
 }
 
 impl Walk<'_> {
+    /// Slice by slice, as far as can be read now.
+    async fn go_on(&mut self, outputs: &mut Outputs, told: Told<'_>) -> Result<(), Stop> {
+        while !self.is_through && !self.ground.is_over() {
+            let standing = self.ground.stand(self.node).await?;
+            let top = standing.booked_to();
+            let place = self.begin.mark.place;
+            if place > top {
+                self.is_through = true;
+                return self.end(&standing, outputs).await;
+            }
+            let mut slice = Slice::default();
+            let last = top.min(place + SLICE - 1);
+            self.slice(&standing, last, &mut slice, outputs, told).await?;
+            self.conclude(&standing, slice).await?;
+        }
+        Ok(())
+    }
+
     /// As far as can be read now.
     async fn end(&mut self, standing: &Standing, outputs: &mut Outputs) -> Result<(), Stop> {
         if standing.top == standing.wanted {
@@ -168,14 +175,15 @@ impl Walk<'_> {
         let suspects = std::mem::take(&mut slice.suspects);
         slice
             .unread
-            .extend(confirm(self.ground, self.node, suspects).await?);
+            .extend(confirm(&self.ground, self.node, suspects).await?);
         self.keep(standing, slice).await?;
         Ok(())
     }
 
-    async fn keep(&self, standing: &Standing, slice: Slice) -> Result<(), StoreError> {
-        let (key, is_kept) = (standing.chain.key, self.begin.is_kept);
-        let mark = self.begin.mark.clone();
+    async fn keep(&mut self, standing: &Standing, slice: Slice) -> Result<(), StoreError> {
+        self.begin.mark.thin();
+        let (key, mark) = (standing.chain.key, self.begin.mark.clone());
+        let is_kept = self.begin.kept_from.is_some_and(|from| mark.place >= from);
         let kept = self.ground.store.write(move |tx| {
             if is_kept {
                 tx.set_audit_mark(key, PASS, &mark)?;
@@ -189,53 +197,6 @@ impl Walk<'_> {
             Ok(())
         });
         kept.await
-    }
-
-    /// Blocks that earlier runs passed over: of each stretch as many as can be read now.
-    async fn retry(&mut self, first: &Standing, outputs: &mut Outputs) -> Result<(), Stop> {
-        let (key, mut above) = (first.chain.key, 0);
-        loop {
-            let stretches = self
-                .ground
-                .store
-                .read(move |tx| tx.unread(key, above, RETRIED))
-                .await?;
-            let Some(last) = stretches.last() else {
-                return Ok(());
-            };
-            above = last.to + 1;
-            for stretch in stretches {
-                self.retry_one(&stretch, outputs).await?;
-                if self.ground.is_over() {
-                    return Ok(());
-                }
-            }
-        }
-    }
-
-    async fn retry_one(&mut self, stretch: &Unread, outputs: &mut Outputs) -> Result<(), Stop> {
-        let mut height = stretch.from;
-        while height <= stretch.to && !self.ground.is_over() {
-            let standing = self.ground.stand(self.node).await?;
-            height = height.max(standing.pruned_below.unwrap_or_default());
-            let last = stretch.to.min(height + SLICE - 1).min(standing.booked_to());
-            let (mut slice, from) = (Slice::default(), height);
-            while height <= last {
-                let Ok(read) = ask(self.ground, self.node, &standing, (height, height)).await? else {
-                    break;
-                };
-                outputs.payments += read.payments;
-                slice.note(height, height, read);
-                (height, self.blocks) = (height + 1, self.blocks + 1);
-                self.ground.keep_pace(self.began, self.blocks).await;
-            }
-            let is_stuck = height <= last || height == from;
-            self.conclude(&standing, slice).await?;
-            if is_stuck {
-                return Ok(());
-            }
-        }
-        Ok(())
     }
 
     /// Blocks up to `last`, and what in them does not agree.
@@ -254,31 +215,39 @@ impl Walk<'_> {
                 Node::Evm(_) if height > self.single_to => last,
                 Node::Evm(_) | Node::Bitcoin(_) => height,
             };
-            let below = self.begin.mark.hash;
-            match ask(self.ground, self.node, standing, (height, to)).await? {
+            let below = self.begin.mark.below();
+            match ask(&self.ground, self.node, standing, (height, to)).await? {
                 Ok(read) if below.is_some_and(|below| below != read.parent) => {
-                    self.step_back(standing, height, outputs)?;
+                    self.step_back(height, outputs).await?;
                     break;
                 }
                 Ok(read) => {
                     outputs.payments += read.payments;
-                    (self.begin.mark.place, self.begin.mark.hash) = (to + 1, Some(read.hash));
+                    self.begin.mark.go_on(to + 1, Some(read.hash));
                     slice.note(height, to, read);
-                    (self.unread_in_a_row, self.blocks) = (0, self.blocks + (to + 1 - height));
+                    self.unread_in_a_row = 0;
+                    self.count(to + 1 - height).await;
                 }
                 Err(_) if to > height => self.single_to = to,
                 Err(why) => {
                     let next = self.after_unread(standing, height).await?;
                     slice.note_unread(height, next - 1, why);
-                    (self.begin.mark.place, self.begin.mark.hash) = (next, None);
-                    self.blocks += 1;
+                    // A node has the hashes of blocks that it cannot show: a reorg below must be noticed.
+                    let below = self.node.hash_at(next - 1).await.ok().flatten();
+                    self.begin.mark.go_on(next, below);
+                    self.count(1).await;
                 }
             }
-            outputs.to_height = outputs.to_height.max(self.begin.mark.place.saturating_sub(1));
+            outputs.to_height = self.begin.mark.place.saturating_sub(1);
             self.tell(standing, outputs.from_height, told);
-            self.ground.keep_pace(self.began, self.blocks).await;
         }
         Ok(())
+    }
+
+    /// So many blocks more were asked for: no more than the pace allows.
+    async fn count(&mut self, blocks: u64) {
+        self.blocks += blocks;
+        self.ground.keep_pace(self.began, self.blocks).await;
     }
 
     /// Where to go on behind a block that the node cannot show. A node that has dropped old blocks has none
@@ -295,30 +264,33 @@ impl Walk<'_> {
         let (mut unread, mut shown) = (height, standing.booked_to() + 1);
         while unread + 1 < shown {
             let middle = unread + (shown - unread) / 2;
-            match ask(self.ground, self.node, standing, (middle, middle)).await? {
+            match ask(&self.ground, self.node, standing, (middle, middle)).await? {
                 Ok(_) => shown = middle,
                 Err(_) => unread = middle,
             }
+            self.count(1).await;
         }
         Ok(shown)
     }
 
-    /// The block does not follow from the one before: there was a reorg between two looks, here or since the
-    /// last run.
-    fn step_back(&mut self, standing: &Standing, height: u64, outputs: &mut Outputs) -> Result<(), Stop> {
+    /// The block does not follow from the one before: there was a reorg between two looks. It goes on above
+    /// the highest block that was read and that the chain still has.
+    async fn step_back(&mut self, height: u64, outputs: &mut Outputs) -> Result<(), Stop> {
         self.steps_back += 1;
         if self.steps_back > STEPS_BACK {
             let why = format!("its blocks below {height} change while they are read");
             return Err(Stop::Unasked(Unasked::TwoBranches.because(why)));
         }
-        let window = height.saturating_sub(standing.window);
-        let back = self
-            .begin
-            .reanchored
-            .map_or(window, |below| window.min(below + 1));
-        let back = back.max(self.begin.floor).min(height);
-        (self.begin.mark.place, self.begin.mark.hash) = (back, None);
+        let changed = changed_from(self.node, &self.begin.mark.trail).await?;
+        // None: the reorg was taken back meanwhile.
+        let back = changed.unwrap_or(height).max(self.begin.floor).min(height);
+        // Blocks below the height that somebody asked for have changed, too: they are for the next run.
+        if self.ground.audit.scope.from.is_some() && changed.is_some_and(|changed| changed < back) {
+            self.begin.kept_from = None;
+        }
+        self.begin.mark.go_back(back);
         outputs.from_height = outputs.from_height.min(back);
+        outputs.to_height = back.saturating_sub(1);
         Ok(())
     }
 
@@ -341,50 +313,4 @@ impl Walk<'_> {
             self.blocks * 1_000 / ms
         ));
     }
-}
-
-async fn begin(ground: &Ground<'_>, standing: &Standing) -> Result<Begin, Stop> {
-    let key = standing.chain.key;
-    let (mut mark, lowest, all, listed, version, reanchored) = ground
-        .store
-        .apart(move |database| {
-            database.read(|tx| {
-                let mark = tx.audit_mark(key, PASS)?;
-                let since = (mark.place > 0).then_some(mark.version);
-                let (version, lowest) = (tx.list_version()?, tx.lowest_from(key, since)?);
-                let all = tx.lowest_from(key, None)?;
-                let reanchored = tx.reanchored(key, mark.round_at.unwrap_or_default())?;
-                Ok((mark, lowest, all, tx.listed_from(key)?, version, reanchored))
-            })
-        })
-        .await?;
-    let start = standing.chain.start_height.unwrap_or_default();
-    let known = mark.place;
-    let all = all.unwrap_or(start).max(1);
-    let mut place = match known {
-        0 => all,
-        known => lowest.map_or(known, |lowest| known.min(lowest)),
-    };
-    let is_lowered = |caip: &String, from: u64| mark.tokens.get(caip).is_none_or(|before| *before > from);
-    for (caip, from) in &listed {
-        if known > 0 && is_lowered(caip, *from) {
-            place = place.min(*from);
-        }
-    }
-    if ground.audit.scope.again {
-        place = all;
-    }
-    if let Some(from) = ground.audit.scope.from {
-        place = from;
-    }
-    if place != known {
-        (mark.place, mark.hash) = (place, None);
-    }
-    (mark.version, mark.tokens) = (version.0, listed);
-    Ok(Begin {
-        mark,
-        is_kept: known == 0 && ground.audit.scope.from.is_none() || place <= known,
-        floor: ground.audit.scope.from.unwrap_or(all).min(place),
-        reanchored,
-    })
 }

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 /// So many that are unproven are named; all are counted.
 pub(super) const UNPROVEN_NAMED: usize = 100;
 
+/// So much of what was found is named; all is counted, and all is in the table `audit_findings`.
+pub(super) const FOUND_NAMED: usize = 1_000;
+
 /// What one run found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
@@ -24,8 +27,10 @@ pub struct Report {
     pub books: Option<Books>,
     /// The chains.
     pub chains: Vec<ChainReport>,
-    /// What does not agree, found now or before and still so.
+    /// What does not agree, found now or before and still so: the first of each chain.
     pub found: Vec<Found>,
+    /// How much of it there is.
+    pub found_count: u64,
     /// Nothing was found.
     pub is_clean: bool,
     /// Nothing was left out.
@@ -37,10 +42,21 @@ pub struct Report {
 pub struct Books {
     /// So many questions.
     pub checks: usize,
+    /// What is damaged in the file. Where there is any, no question was asked.
+    pub damaged: Vec<Damaged>,
     /// What does not hold.
     pub broken: Vec<Broken>,
     /// The ledger as it is kept for the next run.
     pub ledger: Option<Ledger>,
+}
+
+/// A damaged table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Damaged {
+    /// Its name.
+    pub table: String,
+    /// What SQLite's check says.
+    pub what: String,
 }
 
 /// What does not hold in the tables.
@@ -103,11 +119,14 @@ pub struct Credits {
     pub too_young: u64,
     /// So many are in blocks that the node does not have.
     pub beyond: u64,
-    /// All that count were asked for.
+    /// All that count were asked for, by this run.
     pub is_whole: bool,
     /// Its time was over before.
     #[serde(skip)]
     pub(super) is_cut: bool,
+    /// It came to the last one.
+    #[serde(skip)]
+    pub(super) has_ended: bool,
     /// What the node could not show.
     pub unproven: Vec<Unproven>,
     /// So many of them; the first are named.
@@ -121,7 +140,9 @@ pub struct Outputs {
     pub from_height: u64,
     /// The last; below the first where none was read.
     pub to_height: u64,
-    /// So many payments to scripts of ours.
+    /// So many blocks beside them that earlier runs could not read and this one could.
+    pub retried: u64,
+    /// So many payments to scripts of ours, in all of them.
     pub payments: u64,
     /// As far as the audit looks.
     pub is_to_tip: bool,

@@ -4,11 +4,11 @@
 use super::ground::{ASKED_AGAIN, Ground, Node, Standing, Stop};
 use super::report::{ChainReport, UnspentCoins};
 use super::{Told, held};
-use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource, Unspent};
+use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource, Unspent, UnspentSet};
 use crate::config::ChainConfig;
 use crate::egress::HttpDial;
 use crate::rules::audit::{AuditPass, FindingKind, judge_paid};
-use crate::rules::{Asset, Outpoint, Paid, Script, TaggedBlock};
+use crate::rules::{Asset, Outpoint, Paid, Script, TaggedBlock, Txid};
 use crate::store::{FindingRow, StoreError};
 
 /// So many scripts are read from the table at a time.
@@ -55,7 +55,8 @@ async fn walk(
     let mut suspects = judge(ground, &standing, &set.coins).await?;
     for known in ground.known_findings(&standing.chain, AuditPass::Unspent).await? {
         let is_it = |row: &FindingRow| (row.kind, &row.subject) == (known.kind, &known.subject);
-        if !suspects.iter().any(|(row, _)| is_it(row)) {
+        let still = suspects.iter().any(|(row, _)| is_it(row));
+        if !still && is_gone(ground, (source, node), &standing, &set, &known).await? {
             ground.clear(known).await?;
         }
     }
@@ -76,6 +77,59 @@ async fn walk(
     Ok(UnspentCoins {
         height: set.height,
         coins: set.coins.len() as u64,
+    })
+}
+
+/// Whether what was found once is shown to be so no more: the books agree to a coin that is still there, or
+/// to the block that made it. That it is missing among the coins shows nothing: it may be spent, or the node
+/// be behind.
+async fn is_gone(
+    ground: &Ground<'_>,
+    (source, node): (&BitcoinSource<HttpDial>, &Node),
+    standing: &Standing,
+    set: &UnspentSet,
+    known: &FindingRow,
+) -> Result<bool, Stop> {
+    let (Some(outpoint), Some(height)) = (outpoint(&known.subject), known.height) else {
+        return Ok(false);
+    };
+    if let Some(coin) = set.coins.iter().find(|coin| coin.outpoint == outpoint) {
+        // One that is old enough was held against the books, and is no suspect.
+        return Ok(coin.height <= standing.booked_to());
+    }
+    if height > standing.booked_to().min(set.height) {
+        return Ok(false);
+    }
+    let Some(hash) = node.hash_at(height).await? else {
+        return Ok(false);
+    };
+    let paid = match source.read_again(TaggedBlock { height, hash }).await {
+        Ok(block) => block.paid_at(outpoint),
+        Err(error) => {
+            node.alone(error).await?;
+            return Ok(false);
+        }
+    };
+    // Another block has its place: what it pays is for the walk through the blocks to show.
+    let Some(paid) = paid else {
+        return Ok(true);
+    };
+    let key = standing.chain.key;
+    let booked = ground
+        .store
+        .read(move |tx| tx.booked(key, vec![paid.clone()]))
+        .await?;
+    Ok(booked
+        .iter()
+        .all(|(paid, booked)| judge_paid(paid, booked, true).is_none()))
+}
+
+/// The outpoint that a finding is about.
+fn outpoint(subject: &str) -> Option<Outpoint> {
+    let (txid, vout) = subject.split_once(':')?;
+    Some(Outpoint {
+        txid: Txid::from_typed(txid)?,
+        vout: vout.parse().ok()?,
     })
 }
 

@@ -6,10 +6,10 @@ use super::out::{self, Out};
 use super::report_file::ReportFile;
 use super::{Outcome, Problem};
 use crate::audit::{self, AuditError, ChainReport, Pace, Report, Scope, Walks};
-use crate::check::counted;
 use crate::clock::Clock;
 use crate::config::{ChainConfig, Config};
 use crate::store::Store;
+use crate::telemetry::counted;
 use anyhow::Context as _;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -29,10 +29,11 @@ pub(super) fn audit(out: &mut Out, config: &Config, args: &Audit) -> anyhow::Res
             longest: args.minutes.map(|minutes| Duration::from_secs(minutes * 60)),
         },
         actor: "operator",
+        goes_on: None,
         walks: Walks::default(),
     };
     let report_to = args.report.as_deref().map(ReportFile::begin).transpose()?;
-    let report = run(config, &audit)?;
+    let report = run(config, &audit).map_err(out::could_not_run)?;
     match out.json {
         true => drop(out.json(&report)?),
         false => print(out, &report)?,
@@ -102,11 +103,15 @@ fn run(config: &Config, audit: &audit::Audit) -> anyhow::Result<Report> {
 
 fn print(out: &mut Out, report: &Report) -> anyhow::Result<()> {
     if let Some(books) = &report.books {
-        let broken = match books.broken.len() {
-            0 => "nothing broken".to_owned(),
-            count => format!("{count} broken"),
+        let text = match (books.damaged.len(), books.broken.len()) {
+            (0, 0) => format!("{} checks: nothing broken", books.checks),
+            (0, count) => format!("{} checks: {count} broken", books.checks),
+            (count, _) => format!(
+                "{} damaged: nothing else was asked",
+                counted(count as u64, "table")
+            ),
         };
-        row(out, "books", &format!("{} checks: {broken}", books.checks))?;
+        row(out, "books", &text)?;
     }
     for chain in &report.chains {
         print_chain(out, chain)?;
@@ -118,11 +123,17 @@ fn print(out: &mut Out, report: &Report) -> anyhow::Result<()> {
             found.kind, found.subject, found.what
         ))?;
     }
+    let more = report.found_count.saturating_sub(report.found.len() as u64);
+    if more > 0 {
+        out.line(format!(
+            "and {more} more, in the table audit_findings of the database"
+        ))?;
+    }
     let unproven = match report.unproven() {
         0 => String::new(),
         count => format!("; {count} unproven"),
     };
-    match report.found.len() {
+    match report.found_count {
         0 => out.line(format!("nothing found{unproven}")),
         count => out.line(format!(
             "{count} found{unproven}: docs/audit.md says what each kind means, `creditd tx` tells the \
@@ -167,6 +178,10 @@ fn print_chain(out: &mut Out, report: &ChainReport) -> anyhow::Result<()> {
             false => format!("blocks {} to {}", outputs.from_height, outputs.to_height),
         };
         let payments = counted(outputs.payments, "payment");
+        let retried = match outputs.retried {
+            0 => String::new(),
+            count => format!(", and {} that could not be read before", counted(count, "block")),
+        };
         let end = match outputs.is_to_tip {
             true => "",
             false => "; not to the tip yet",
@@ -174,7 +189,7 @@ fn print_chain(out: &mut Out, report: &ChainReport) -> anyhow::Result<()> {
         row(
             out,
             &name("outputs"),
-            &format!("{blocks}: {payments} to addresses of ours{end}"),
+            &format!("{blocks}{retried}: {payments} to addresses of ours{end}"),
         )?;
         for unproven in &outputs.unproven {
             row(
@@ -193,7 +208,7 @@ fn print_chain(out: &mut Out, report: &ChainReport) -> anyhow::Result<()> {
         )?;
     }
     for what in &report.not_looked_for {
-        row(out, &name("inner"), what)?;
+        row(out, &report.chain, &format!("not looked for: {what}"))?;
     }
     for unchecked in &report.not_checked {
         row(out, &report.chain, &format!("unproven: {}", unchecked.what))?;

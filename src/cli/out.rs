@@ -204,11 +204,24 @@ pub(super) fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "{}", printable(text));
 }
 
+/// What the database refuses is no answer to a question whether something is right: it was not asked.
+#[derive(Debug, thiserror::Error)]
+#[error("it could not run")]
+struct NotRun;
+
+/// For commands whose exit code 1 means that they found something.
+pub(super) fn could_not_run(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref() {
+        Some(StoreError::Refused(_)) => error.context(NotRun),
+        Some(_) | None => error,
+    }
+}
+
 /// 1 for an error that is the answer (it ran, and what was asked for cannot be), else 2.
 pub(super) fn exit_code(error: &anyhow::Error) -> u8 {
     match (error.downcast_ref::<Problem>(), error.downcast_ref()) {
         (Some(problem), _) => problem.exit_code,
-        (None, Some(StoreError::Refused(_))) => 1,
+        (None, Some(StoreError::Refused(_))) if !error.is::<NotRun>() => 1,
         (None, _) => 2,
     }
 }

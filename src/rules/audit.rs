@@ -27,11 +27,13 @@ pub enum FindingKind {
     UnspentUnbooked,
     /// The tables contradict themselves.
     Invariant,
+    /// The file is damaged: pages, tables or indexes.
+    Damaged,
 }
 
 impl FindingKind {
     /// Every kind.
-    pub const ALL: [FindingKind; 9] = [
+    pub const ALL: [FindingKind; 10] = [
         FindingKind::NotOnChain,
         FindingKind::OtherBlock,
         FindingKind::OtherContent,
@@ -41,6 +43,7 @@ impl FindingKind {
         FindingKind::NotInternal,
         FindingKind::UnspentUnbooked,
         FindingKind::Invariant,
+        FindingKind::Damaged,
     ];
 
     /// The word in the database, JSON, metrics and tables.
@@ -55,6 +58,22 @@ impl FindingKind {
             FindingKind::NotInternal => "not_internal",
             FindingKind::UnspentUnbooked => "unspent_unbooked",
             FindingKind::Invariant => "invariant",
+            FindingKind::Damaged => "damaged",
+        }
+    }
+
+    /// It is of the books as a whole, and of no chain.
+    pub fn is_of_books(self) -> bool {
+        match self {
+            FindingKind::Invariant | FindingKind::Damaged => true,
+            FindingKind::NotOnChain
+            | FindingKind::OtherBlock
+            | FindingKind::OtherContent
+            | FindingKind::NotSuccessful
+            | FindingKind::Unbooked
+            | FindingKind::Overdue
+            | FindingKind::NotInternal
+            | FindingKind::UnspentUnbooked => false,
         }
     }
 

@@ -1,32 +1,14 @@
-//! What the audit writes: its runs, how far its passes have come, and what it found. Losing any of it costs
-//! time, and no money.
+//! What the audit writes: its runs, and what it found. Losing any of it costs time, and no money.
 
 use super::chains::{ChainKey, one};
 use super::codec::{int, uint};
 use super::{ReadTx, StoreError, WriteTx};
-use crate::rules::BlockHash;
 use crate::rules::audit::{AuditPass, FindingKind};
 use rusqlite::{OptionalExtension as _, params};
 use sha2::{Digest as _, Sha256};
-use std::collections::BTreeMap;
 
 /// So many runs are remembered.
 const RUNS_KEPT: i64 = 400;
-
-/// Where a pass has come to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AuditMark {
-    /// See the table.
-    pub place: u64,
-    /// The block below it, as it was read.
-    pub hash: Option<BlockHash>,
-    /// The list version that it was read with.
-    pub version: i64,
-    /// The assets that it was read with: CAIP-19 id, and the height that each counts from.
-    pub tokens: BTreeMap<String, u64>,
-    /// When it was last through.
-    pub round_at: Option<i64>,
-}
 
 /// What is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,41 +54,48 @@ const LEDGER: [(&str, usize); 2] = [
     ),
 ];
 
+/// What stands is few: the plus sorts it, instead of walking through all that was ever found.
+pub(super) const FINDINGS_OF_PASS: &str = "chain IS ?1 AND pass = ?2 ORDER BY +id";
+pub(super) const FINDINGS_OF_CHAIN: &str = "chain IS ?1 ORDER BY +id LIMIT ?2";
+pub(super) const FINDINGS_COUNT: &str =
+    "SELECT count(*) FROM audit_findings WHERE gone_at IS NULL AND chain IS ?1";
+
+pub(super) fn findings_sql(which: &str) -> String {
+    format!(
+        "SELECT chain, kind, subject, height, what, found_at, pass FROM audit_findings \
+         WHERE gone_at IS NULL AND {which}"
+    )
+}
+
 impl ReadTx<'_> {
-    /// Where a pass has come to; the beginning where it never ran.
-    pub fn audit_mark(&self, chain: ChainKey, pass: &str) -> Result<AuditMark, StoreError> {
-        let row = self.conn().query_row(
-            "SELECT place, hash, version, tokens, round_at FROM audit_marks WHERE chain = ?1 AND pass = ?2",
-            params![chain.0, pass],
-            |row| {
-                Ok((
-                    row.get::<_, i64>(0)?,
-                    row.get(1)?,
-                    row.get::<_, i64>(2)?,
-                    row.get::<_, String>(3)?,
-                    row.get(4)?,
-                ))
-            },
-        );
-        let Some((place, hash, version, tokens, round_at)) = row.optional()? else {
-            return Ok(AuditMark::default());
-        };
-        Ok(AuditMark {
-            place: uint(place)?,
-            hash,
-            version,
-            tokens: read_tokens(&tokens),
-            round_at,
-        })
+    /// What a pass found of a chain, or of the books, and what still stands, oldest first.
+    pub fn findings(&self, chain: Option<ChainKey>, pass: AuditPass) -> Result<Vec<FindingRow>, StoreError> {
+        self.findings_where(FINDINGS_OF_PASS, params![chain.map(|chain| chain.0), pass.word()])
     }
 
-    /// What does not agree, as far as is known, oldest first.
-    pub fn findings(&self) -> Result<Vec<FindingRow>, StoreError> {
-        let mut statement = self.conn().prepare_cached(
-            "SELECT chain, kind, subject, height, what, found_at, pass FROM audit_findings \
-             WHERE gone_at IS NULL ORDER BY id",
-        )?;
-        let mut rows = statement.query([])?;
+    /// The oldest of what all passes found of a chain, or of the books, and what still stands.
+    pub fn oldest_findings(
+        &self,
+        chain: Option<ChainKey>,
+        limit: usize,
+    ) -> Result<Vec<FindingRow>, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.findings_where(FINDINGS_OF_CHAIN, params![chain.map(|chain| chain.0), limit])
+    }
+
+    /// How much of it there is.
+    pub fn findings_count(&self, chain: Option<ChainKey>) -> Result<u64, StoreError> {
+        let count = one::<i64>(self.conn(), FINDINGS_COUNT, [chain.map(|chain| chain.0)])?;
+        uint(count.unwrap_or_default())
+    }
+
+    fn findings_where(
+        &self,
+        which: &str,
+        values: impl rusqlite::Params,
+    ) -> Result<Vec<FindingRow>, StoreError> {
+        let mut statement = self.conn().prepare_cached(&findings_sql(which))?;
+        let mut rows = statement.query(values)?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
             let kind: String = row.get(1)?;
@@ -195,11 +184,6 @@ fn add(hash: &mut Sha256, value: rusqlite::types::ValueRef<'_>) {
     }
 }
 
-/// An old or odd text costs time and nothing else.
-fn read_tokens(text: &str) -> BTreeMap<String, u64> {
-    serde_json::from_str(text).unwrap_or_default()
-}
-
 impl WriteTx<'_> {
     /// Notes that a run begins; its number.
     pub fn begin_audit(&mut self, actor: &str) -> Result<i64, StoreError> {
@@ -231,33 +215,6 @@ impl WriteTx<'_> {
             "DELETE FROM audit_runs WHERE id <= ?1 - ?2",
             params![run, RUNS_KEPT],
         )?;
-        Ok(())
-    }
-
-    /// Notes where a pass has come to.
-    pub fn set_audit_mark(
-        &mut self,
-        chain: ChainKey,
-        pass: &str,
-        mark: &AuditMark,
-    ) -> Result<(), StoreError> {
-        let tokens = serde_json::to_string(&mark.tokens).unwrap_or_else(|_| "{}".to_owned());
-        self.conn()
-            .prepare_cached(
-                "INSERT INTO audit_marks (chain, pass, place, hash, version, tokens, round_at) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (chain, pass) DO UPDATE SET \
-                 place = excluded.place, hash = excluded.hash, version = excluded.version, \
-                 tokens = excluded.tokens, round_at = excluded.round_at",
-            )?
-            .execute(params![
-                chain.0,
-                pass,
-                int(mark.place)?,
-                mark.hash,
-                mark.version,
-                tokens,
-                mark.round_at
-            ])?;
         Ok(())
     }
 

@@ -47,6 +47,19 @@ impl ReadTx<'_> {
         Ok(found)
     }
 
+    /// The stretch with so many below it.
+    pub fn unread_at(&self, chain: ChainKey, below: u64) -> Result<Option<Unread>, StoreError> {
+        let height = one::<i64>(
+            self.conn(),
+            "SELECT from_height FROM audit_unread WHERE chain = ?1 ORDER BY from_height LIMIT 1 OFFSET ?2",
+            params![chain.0, int(below)?],
+        )?;
+        let Some(height) = height.map(uint).transpose()? else {
+            return Ok(None);
+        };
+        Ok(self.unread(chain, height, 1)?.pop())
+    }
+
     /// How many stretches there are.
     pub fn unread_count(&self, chain: ChainKey) -> Result<u64, StoreError> {
         let count = one::<i64>(

@@ -103,16 +103,6 @@ impl ReadTx<'_> {
         })
     }
 
-    /// The block below the lowest that operators went back to after a moment.
-    pub fn reanchored(&self, chain: ChainKey, since: i64) -> Result<Option<u64>, StoreError> {
-        let lowest = one::<Option<i64>>(
-            self.conn(),
-            "SELECT min(fork_height) FROM reanchors WHERE chain = ?1 AND state = 'done' AND done_at >= ?2",
-            params![chain.0, since],
-        )?;
-        lowest.flatten().map(uint).transpose()
-    }
-
     /// Deposits that could be credited and are not, with the height that each waits for.
     pub fn waiting(&self, chain: ChainKey, up_to: u64) -> Result<Vec<BookedDeposit>, StoreError> {
         let mut statement = self.conn().prepare_cached(

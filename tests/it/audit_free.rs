@@ -1,33 +1,31 @@
 //! An audit leaves the tables to whoever asks meanwhile.
 
+use crate::common::wait::{PATIENCE, wait_until};
 use crate::sample::Sample;
 use creditd::audit;
 use creditd::clock::Clock;
 use creditd::config::Config;
-use creditd::store::Store;
+use creditd::store::{JobOutcome, Store};
 use rusqlite::Connection;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::mpsc;
+use tokio::sync::oneshot;
 
-/// One check goes through so many rows in one look.
-const HEADERS: u32 = 300_000;
-
-/// A long chain, each block upon the one before.
-fn grow(path: &Path) {
-    let grow = format!(
-        "WITH RECURSIVE n (height) AS (SELECT 1000 UNION ALL SELECT height + 1 FROM n LIMIT {HEADERS}) \
-         INSERT INTO headers (chain, height, hash, parent, time_secs, bits, work, chainwork) \
-         SELECT 1, height, unhex(printf('%064x', height)), unhex(printf('%064x', height - 1)), 0, 0, \
-         zeroblob(32), zeroblob(32) FROM n"
-    );
-    Connection::open(path).unwrap().execute_batch(&grow).unwrap();
+/// What the audit keeps once it is through with the books.
+fn has_ledger(path: &Path) -> bool {
+    let database = Connection::open(path).unwrap();
+    let count = database.query_row("SELECT count(*) FROM audit_ledger", [], |row| {
+        row.get::<_, i64>(0)
+    });
+    count.unwrap() == 1
 }
 
+/// Whatever the audit asks of the books, it asks beside the reader of all others: with that one held up from
+/// the first look to the last it comes to their end, and no look of its own holds up anybody.
 #[test]
 fn audit_leaves_the_reader_free() {
     let sample = Sample::filled();
     let path = sample.files.database();
-    grow(&path);
     let config = Config::load(Some(&sample.files.config_file())).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -38,23 +36,59 @@ fn audit_leaves_the_reader_free() {
         let clock = Clock::real();
         let (store, _) = Store::open(&path, clock).await.unwrap();
         let job = audit::job(&config, &store, clock).unwrap();
-        let began = clock.instant();
-        let running = tokio::spawn(async move { job.once(clock).await });
-        let (mut count, mut slowest) = (0_u32, Duration::ZERO);
-        while !running.is_finished() {
-            let asked = clock.instant();
+        // The reader is held up.
+        let (entered, is_in) = oneshot::channel();
+        let (leave, left) = mpsc::channel::<()>();
+        let mut entered = Some(entered);
+        let reader = store.clone();
+        let held = tokio::spawn(async move {
+            let look = reader.read(move |_| {
+                if let Some(entered) = entered.take() {
+                    entered.send(()).unwrap();
+                    left.recv().unwrap();
+                }
+                Ok(())
+            });
+            look.await
+        });
+        is_in.await.unwrap();
+        let running = tokio::spawn(async move { (job.once(clock).await, job) });
+        tokio::task::block_in_place(|| {
+            wait_until("the books are through", PATIENCE, || {
+                has_ledger(&path).then_some(())
+            });
+        });
+        store.write(|tx| Ok(tx.now_ms())).await.unwrap();
+        assert!(!held.is_finished(), "the reader was held up all the time");
+        leave.send(()).unwrap();
+        held.await.unwrap().unwrap();
+        let (outcome, job) = running.await.unwrap();
+        assert!(matches!(outcome, JobOutcome::Done(_)), "{outcome:?}");
+        // A look of the audit takes as long as it takes: who asks meanwhile is answered.
+        let (entered, is_in) = oneshot::channel();
+        let (leave, left) = mpsc::channel::<()>();
+        let apart = store.clone();
+        let looking = tokio::spawn(async move {
+            let look = apart.apart(move |database| {
+                database.read(|tx| tx.chains())?;
+                entered.send(()).unwrap();
+                left.recv().unwrap();
+                Ok(())
+            });
+            look.await
+        });
+        is_in.await.unwrap();
+        for _ in 0..3 {
             store.read(|tx| tx.chains()).await.unwrap();
             store.write(|tx| Ok(tx.now_ms())).await.unwrap();
-            slowest = slowest.max(clock.instant() - asked);
-            count += 1;
         }
-        let took = clock.instant() - began;
-        let said = format!(
-            "{count} answers, the slowest in {slowest:?}, the audit in {took:?}: {:?}",
-            running.await.unwrap()
+        // And the audit has no other way to look.
+        let refused = job.once(clock).await;
+        assert!(
+            matches!(&refused, JobOutcome::Failed(why) if why.contains("long look")),
+            "{refused:?}"
         );
-        assert!(count > 50 && slowest * 3 < took, "{said}");
-        // It was long enough to be in the way.
-        assert!(took > Duration::from_millis(200), "{said}");
+        leave.send(()).unwrap();
+        looking.await.unwrap().unwrap();
     });
 }

@@ -1,6 +1,6 @@
 //! `creditd audit` where no node answers: what it says of the books, and that it says what it could not ask.
 
-use crate::common::daemon::Daemon;
+use crate::common::daemon::{Daemon, Setup};
 use crate::sample::Sample;
 use rusqlite::Connection;
 use serde_json::Value;
@@ -41,6 +41,88 @@ fn books_are_asked_without_a_node() {
     assert!(
         stdout.contains(" found: docs/audit.md says what each kind means"),
         "{stdout}"
+    );
+}
+
+/// An index without its rows: no question of the books comes upon it, and the next one that does is wrong.
+#[test]
+fn a_damaged_index_is_found_though_no_question_comes_upon_it() {
+    let sample = Sample::filled();
+    let path = sample.files.database();
+    let database = Connection::open(&path).unwrap();
+    let (page, bytes): (u64, u64) = database
+        .query_row(
+            "SELECT rootpage, page_size FROM sqlite_schema, pragma_page_size WHERE name = 'audit_of_states'",
+            [],
+            |row| {
+                Ok((
+                    row.get::<_, i64>(0)?.cast_unsigned(),
+                    row.get::<_, i64>(1)?.cast_unsigned(),
+                ))
+            },
+        )
+        .unwrap();
+    let folded = database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    folded.unwrap();
+    drop(database);
+    let whole = std::fs::read(&path).unwrap();
+    let mut spoilt = whole.clone();
+    // The number of cells of a leaf.
+    let cells = usize::try_from((page - 1) * bytes + 3).unwrap();
+    assert_ne!(spoilt[cells..cells + 2], [0, 0], "it has rows");
+    spoilt[cells..cells + 2].fill(0);
+    std::fs::write(&path, &spoilt).unwrap();
+    for args in [&["--books"][..], &[]] {
+        let (stdout, stderr, code) = audit(&sample.files, args);
+        assert_eq!(code, 1, "{stdout}{stderr}");
+        assert!(
+            stdout.contains("FOUND  damaged  books  table audit  "),
+            "{stdout}"
+        );
+        assert!(stdout.contains("audit_of_states"), "{stdout}");
+        assert!(
+            stdout.starts_with("books          1 table damaged: nothing else was asked\n"),
+            "{stdout}"
+        );
+    }
+    std::fs::write(&path, &whole).unwrap();
+    let (stdout, _, code) = audit(&sample.files, &["--books"]);
+    assert_eq!(code, 0, "{stdout}");
+}
+
+/// Not what was asked for is what stands in the way: it could not run.
+#[test]
+fn an_audit_beside_the_log_of_another_database_could_not_run() {
+    let sample = Sample::filled();
+    let database = Connection::open(sample.files.database()).unwrap();
+    database.pragma_update(None, "journal_mode", "DELETE").unwrap();
+    drop(database);
+    std::fs::write(sample.files.folder().join("creditd.db-wal"), [7; 64]).unwrap();
+    let (stdout, stderr, code) = audit(&sample.files, &["--books"]);
+    assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
+    assert!(
+        stderr.contains("log is still there") && stderr.contains("  next: "),
+        "{stderr}"
+    );
+}
+
+/// The credits of a chain that the config names no more are there, and no pruned node keeps them from being
+/// proved.
+#[test]
+fn a_proof_on_a_chain_that_the_config_forgot_names_the_config() {
+    let sample = Sample::filled();
+    let credits = sample.files.json(&["credits"]);
+    let credit = credits["credits"][0]["id"].as_str().unwrap().to_owned();
+    let mut setup = Setup::new("http://127.0.0.1:1".to_owned(), "cookie".into());
+    setup.instance = "other".to_owned();
+    sample.files.write_config(&setup);
+    let output = sample.files.cli(&["proof", &credit]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let next = stderr.split_once("  next: ").unwrap().1;
+    assert!(
+        next.contains("in the config") && !next.contains("pruned"),
+        "{stderr}"
     );
 }
 

@@ -5,6 +5,7 @@ mod evm;
 mod lying;
 mod planted;
 mod reach;
+mod walk;
 
 use rusqlite::Connection;
 use serde_json::{Value, json};

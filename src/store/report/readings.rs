@@ -18,7 +18,11 @@ const RESCANS: &str = "SELECT count(*) FROM rescans WHERE chain = ?1 AND state =
 const UNATTRIBUTED: &str = "SELECT count(*) FROM unattributed WHERE chain = ?1 AND state = 'open'";
 const AUDIT_FINDINGS: &str = "SELECT kind, count(*) FROM audit_findings \
      WHERE gone_at IS NULL AND chain = ?1 GROUP BY kind";
-const AUDIT_BOOKS: &str = "SELECT count(*) FROM audit_findings WHERE gone_at IS NULL AND chain IS NULL";
+const AUDIT_BOOKS: &str = "SELECT kind, count(*) FROM audit_findings \
+     WHERE gone_at IS NULL AND chain IS NULL GROUP BY kind";
+/// Stretches that touch are one: there are as many as a node has holes.
+const AUDIT_UNREAD: &str = "SELECT coalesce(sum(to_height - from_height + 1), 0) \
+     FROM audit_unread WHERE chain = ?1";
 const AUDIT_MARKS: &str =
     "SELECT pass, place, round_at FROM audit_marks WHERE chain = ?1 AND pass <> 'evidence'";
 const TIME: &str =
@@ -57,8 +61,8 @@ pub struct Readings {
     pub jobs: Vec<JobRow>,
     /// Events of the inbox by state, and as `set_aside` those that came with another content.
     pub inbox: Vec<(String, u64)>,
-    /// What the audit found in the books as a whole.
-    pub audit_books: u64,
+    /// What the audit found in the books as a whole, by kind.
+    pub audit_books: Vec<(String, u64)>,
 }
 
 /// Endpoints that are alike in how they are doing.
@@ -97,6 +101,8 @@ pub struct ChainReadings {
     pub unattributed: u64,
     /// What the audit found, by kind.
     pub audit_findings: Vec<(String, u64)>,
+    /// Blocks that the audit went past and could not read.
+    pub audit_unread: u64,
     /// The passes of the audit: name, place, and when each was last through, Unix milliseconds.
     pub audit_passes: Vec<(String, u64, Option<i64>)>,
     /// Invoices by where they stand.
@@ -126,7 +132,7 @@ impl ReadTx<'_> {
             endpoints: self.endpoint_readings()?,
             jobs: self.jobs()?,
             inbox: self.tallied("inbox", None)?,
-            audit_books: uint(one(self.conn(), AUDIT_BOOKS, [])?.unwrap_or(0))?,
+            audit_books: self.counted_by(AUDIT_BOOKS, [])?,
         })
     }
 
@@ -145,7 +151,8 @@ impl ReadTx<'_> {
             held: count(HELD)?,
             journal: self.tallied("journal", Some(key))?,
             duplicates: self.tallied_alone("duplicates", key)?,
-            audit_findings: self.audit_findings(key)?,
+            audit_findings: self.counted_by(AUDIT_FINDINGS, [key.0])?,
+            audit_unread: count(AUDIT_UNREAD)?,
             audit_passes: self.audit_passes(key)?,
             invoices: self.tallied("invoices", Some(key))?,
             strays: self.tallied_alone("strays", key)?,
@@ -177,12 +184,13 @@ impl ReadTx<'_> {
         Ok(counts)
     }
 
-    fn audit_findings(&self, chain: ChainKey) -> Result<Vec<(String, u64)>, StoreError> {
-        let mut statement = self.conn().prepare_cached(AUDIT_FINDINGS)?;
-        let rows = statement.query_map([chain.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    /// Counts by a word.
+    fn counted_by(&self, sql: &str, values: impl rusqlite::Params) -> Result<Vec<(String, u64)>, StoreError> {
+        let mut statement = self.conn().prepare_cached(sql)?;
+        let rows = statement.query_map(values, |row| Ok((row.get(0)?, row.get(1)?)))?;
         rows.map(|row| {
-            let (kind, count) = row?;
-            Ok((kind, uint(count)?))
+            let (word, count) = row?;
+            Ok((word, uint(count)?))
         })
         .collect()
     }
@@ -261,6 +269,7 @@ mod tests {
             AUDIT_FINDINGS,
             AUDIT_BOOKS,
             AUDIT_MARKS,
+            AUDIT_UNREAD,
             TIME,
             ENDPOINTS,
         ] {

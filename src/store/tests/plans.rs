@@ -5,6 +5,7 @@ use rusqlite::StatementStatus;
 use super::Scratch;
 use crate::rules::invariants::Invariant;
 use crate::store::Database;
+use crate::store::audit_runs::{FINDINGS_COUNT, FINDINGS_OF_CHAIN, FINDINGS_OF_PASS, findings_sql};
 use crate::store::audited::{CLAIMS_SLICE, claims_sql};
 use crate::store::check_queries::QUERIES;
 use crate::store::deliveries::DUE_ENDPOINTS;
@@ -74,6 +75,15 @@ fn nothing_walks_through_what_only_grows() {
         (AGAIN, "INDEX evidence_waiting (next_at<?)"),
         (LOST, "INDEX evidence_blocks_by_height (chain=? AND height>?)"),
         (MOVED, "INDEX deposits_by_height (chain=? AND height>?)"),
+        (
+            &findings_sql(FINDINGS_OF_PASS),
+            "INDEX audit_findings_standing (chain=?)",
+        ),
+        (
+            &findings_sql(FINDINGS_OF_CHAIN),
+            "INDEX audit_findings_standing (chain=?)",
+        ),
+        (FINDINGS_COUNT, "INDEX audit_findings_standing (chain=?)"),
     ] {
         let steps = plan(&database, sql);
         // Sources are as many as the config ever named, those of addresses and those of the inbox.

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::planted::{Spoilt, all_missed, sql};
-use super::{AUDIT, audit, change};
+use super::planted::{Spoilt, all_missed, kinds, sql};
+use super::{AUDIT, assert_unchecked, audit, change};
 use crate::common::anvil::{AnvilNode, quantity};
 use crate::common::contracts::Token;
 use crate::common::daemon::{Daemon, Setup};
@@ -218,6 +218,75 @@ fn blocks_that_a_node_cannot_show_stop_no_pass() {
     let (answer, code) = audit(&paid.daemon, &[]);
     assert_eq!((&answer["found"], code), (&json!([]), 0), "{answer:#}");
     assert_eq!(answer["chains"][0]["outputs"]["unproven_count"], 0, "{answer:#}");
+}
+
+/// Whoever asks for what there is not is told that nothing was done.
+#[test]
+fn evm_has_no_set_of_unspent_coins_and_says_so() {
+    let mut paid = paid();
+    paid.daemon.stop();
+    let found = audit(&paid.daemon, &["--unspent", "--chain", "dev"]);
+    let unchecked = assert_unchecked(&found, "no_unspent_set");
+    assert!(
+        unchecked["what"].as_str().unwrap().contains("--unspent"),
+        "{unchecked}"
+    );
+}
+
+/// The same chain id and another first block: whatever it would give proves nothing of ours.
+#[test]
+fn a_node_of_another_first_block_is_asked_for_no_proof() {
+    let mut paid = paid();
+    paid.daemon.stop();
+    let other = AnvilNode::start_with(31_337, &["--timestamp", "1700000000"]);
+    let config = setup_at(&other.url(), &paid.node, &paid.token);
+    paid.daemon.write_config(&config);
+    let credits = paid.daemon.json(&["credits"]);
+    let output = paid
+        .daemon
+        .cli(&["proof", credits["credits"][0]["id"].as_str().unwrap()]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("its first block is 0x"), "{stderr}");
+}
+
+/// Below the configured window and above what is final: as deep as the daemon itself goes along.
+#[test]
+fn evm_blocks_that_a_deep_reorg_replaced_are_read() {
+    let node = AnvilNode::start(31_337);
+    let payer = node.account(0);
+    let token = Token::deploy(&node, "TUSD", 6);
+    node.mine(1);
+    let mut shallow = setup(&node, &token);
+    shallow.tables = shallow
+        .tables
+        .replace("poll_ms = 20", "poll_ms = 20\nreorg_window = 6");
+    let mut daemon = Daemon::start(&shallow);
+    wait_height(&daemon, node.height());
+    watch(&daemon, E1);
+    node.mine(60);
+    wait_height(&daemon, node.height());
+    let (answer, code) = audit(&daemon, &[]);
+    assert_eq!((&answer["found"], code), (&json!([]), 0), "{answer:#}");
+    let payment = json!({ "from": payer, "to": E1, "value": "0x5dc" });
+    node.reorg(40, &[(payment, 1)]);
+    node.mine(3);
+    wait_height(&daemon, node.height());
+    wait_credited(&daemon, 1);
+    let txid = daemon.json(&["credits"])["credits"][0]["txid"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    daemon.stop();
+    let spoilt = Spoilt::of(&daemon, &bare(&txid), "00".repeat(32).as_str());
+    let (answer, code) = spoilt
+        .spoil(sql("a payment that is gone"))
+        .audit(&["--chain", "dev"]);
+    assert_eq!(
+        (kinds(&answer), code),
+        (["unbooked".to_owned()].into(), 1),
+        "{answer:#}"
+    );
 }
 
 /// More addresses than a node takes by name: what a token pays to others is not looked into.

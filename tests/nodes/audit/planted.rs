@@ -113,7 +113,7 @@ pub struct Spoilt {
 pub struct Copied(TempDir);
 
 impl Copied {
-    fn database(&self) -> PathBuf {
+    pub fn database(&self) -> PathBuf {
         self.0.path().join("creditd.db")
     }
 
