@@ -104,7 +104,9 @@ impl Round<'_> {
             .await?;
         let is_cut = wanted.is_cut;
         if !wanted.of.is_empty() {
-            let prover = match Prover::of(config, self.clock) {
+            let id = config.chain().clone();
+            let pinned = self.store.read(move |tx| super::pinned(tx, &id)).await?;
+            let prover = match Prover::of(config, &pinned, self.clock) {
                 Ok(prover) => prover,
                 Err(error) => return Ok(Collected::Failed(error_line(&error))),
             };

@@ -5,7 +5,7 @@ mod file;
 mod print;
 
 pub use file::{FILE_BYTES_MAX, Level, ProofFile, Unreadable};
-pub use print::{More, PrintError, Printed, print};
+pub use print::{More, Next, PrintError, Printed, print};
 
 use super::evidence::Proof;
 use crate::address::{self, EvmAddress, Network};

@@ -57,11 +57,7 @@ pub(super) fn proof(
             printed.notes.iter().for_each(|note| out::note(note));
             printed.file
         }
-        Err(PrintError::None(why)) => {
-            let next = "`creditd credits` lists those that there are; what pruned nodes have dropped can no \
-                        longer be proved";
-            return Err(Problem::found(why, next).into());
-        }
+        Err(PrintError::None(why, next)) => return Err(Problem::found(why, next.words()).into()),
         Err(PrintError::Node(why)) => {
             let next = "ask again when a node has it; `creditd chain status` says how the nodes are";
             return Err(Problem::misuse(why, next).into());
@@ -119,14 +115,21 @@ fn check(out: &mut Out, args: &Verify) -> anyhow::Result<Outcome> {
 /// What a good file does not show of what is required, if anything.
 fn missing(args: &Verify, verified: &Verified) -> Option<String> {
     if !verified.is_included() {
-        return Some(format!("included: a node told it so ({})", verified.why));
+        return Some(format!(
+            "included: a node told it so ({}); ask a node or an explorer of your choice",
+            verified.why
+        ));
     }
     match args.require {
         Required::Included | Required::Proved => None,
         Required::Worked => not_worked(args, verified).map(|why| format!("worked: {why}")),
         Required::Anchored => match verified.anchored {
             Some(_) => None,
-            None => Some("anchored: no block from the payment's on is one that you trust".to_owned()),
+            None => Some(
+                "anchored: no block from the payment's on is one that you trust; --trust HASH names one that \
+                 another node or explorer has"
+                    .to_owned(),
+            ),
         },
     }
 }
@@ -136,12 +139,12 @@ fn not_worked(args: &Verify, verified: &Verified) -> Option<String> {
     let hashes = args.hashes;
     let hashes = hashes.unwrap_or_else(|| proof::usual_work(&verified.chain, wanted));
     match verified.worked {
-        None => Some("this chain has no proof of work".to_owned()),
+        None => Some("this chain has no proof of work; --require anchored, with --trust HASH".to_owned()),
         Some((blocks, _)) if blocks < wanted => Some(format!(
             "{blocks} of {wanted} blocks; `creditd proof CREDIT --blocks {wanted}` prints more"
         )),
         Some((_, work)) if work < hashes => Some(format!(
-            "{} of {} hashes",
+            "{} of {} hashes; more blocks show more, --hashes asks for less",
             proof::work_words(work),
             proof::work_words(hashes)
         )),

@@ -3,9 +3,8 @@
 use super::super::proof::hold;
 use crate::chain::bitcoin::proof::{self as bitcoin, Anchor, BitcoinProof, RawHeader};
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
-use crate::chain::evm::endpoints::{Endpoints, EndpointsConfig, Node};
 use crate::chain::evm::proof::{BlockToProve, EvmProof, EvmTold, Unprovable};
-use crate::chain::evm::{EvmRules, EvmSource};
+use crate::chain::evm::{EvmSource, Pinned, nodes_of};
 use crate::chain::proof::Claim;
 use crate::chain::{ChainSource as _, SourceError, keep_busy};
 use crate::clock::Clock;
@@ -103,11 +102,12 @@ pub fn on_chain(outpoint: Outpoint, chain: &ChainId) -> Outpoint {
 }
 
 impl Prover {
-    /// The nodes that the config names.
+    /// The nodes that the config names, held against what the books know of the chain: a proof by a node of
+    /// another chain of the same name shows nothing.
     ///
     /// # Errors
     /// The place of a secret is not known.
-    pub fn of(chain: ChainConfig<'_>, clock: Clock) -> Result<Prover, SecretError> {
+    pub fn of(chain: ChainConfig<'_>, pinned: &Pinned, clock: Clock) -> Result<Prover, SecretError> {
         match chain {
             ChainConfig::Bitcoin(chain) => {
                 let config = BitcoinConfig::of(chain)?;
@@ -118,15 +118,10 @@ impl Prover {
                 )))
             }
             ChainConfig::Evm(chain) => {
-                let mut nodes = Vec::new();
-                for endpoint in &chain.endpoints {
-                    let dial = HttpDial::believing(endpoint.ca_file.clone());
-                    nodes.push(Node::of(endpoint, chain.batch_max, dial)?);
-                }
+                let nodes = nodes_of(chain, |endpoint| HttpDial::believing(endpoint.ca_file.clone()))?;
                 let count = nodes.len();
-                let endpoints = Endpoints::new(EndpointsConfig::of(chain), nodes, None, clock);
                 Ok(Prover::Evm {
-                    source: EvmSource::new(EvmRules::of(chain), endpoints, clock),
+                    source: EvmSource::of(chain, nodes, pinned, clock),
                     is_ethereum: chain.is_ethereum,
                     nodes: count,
                 })

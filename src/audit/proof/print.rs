@@ -1,8 +1,10 @@
 //! Making the file that proves a credit: from what is stored, else from the nodes. What is printed was held
 //! against its claim first, wherever it came from.
 
+use super::super::pinned;
 use super::{ProofFile, hold, network, print_address};
 use crate::audit::evidence::{self, Damaged, NoProof, Proof, Prover, claim_of, last_of, may_prove};
+use crate::chain::evm::Pinned;
 use crate::chain::{SourceError, bitcoin};
 use crate::clock::Clock;
 use crate::config::{ChainConfig, Checkpoint, Config, SecretError};
@@ -21,11 +23,47 @@ pub enum PrintError {
     Secret(#[from] SecretError),
     /// There is nothing to prove, or nothing to prove it with.
     #[error("{0}")]
-    None(String),
+    None(String, Next),
     /// Nodes do not answer, or cannot give it now.
     #[error("{0}")]
     Node(String),
 }
+
+/// What to do where there is no proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Another credit is meant.
+    OtherCredit,
+    /// The config has to name the chain.
+    NameChain,
+    /// A node is needed that has the block still.
+    OtherNode,
+    /// What nodes said is not what the books say.
+    Audit,
+    /// No checkpoint is low enough.
+    NoCheckpoint,
+}
+
+impl Next {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Next::OtherCredit => "`creditd credits` lists those that there are, `creditd tx` tells of one",
+            Next::NameChain => {
+                "name the chain and a node of it in the config, or ask the creditd that has them"
+            }
+            Next::OtherNode => {
+                "name a node in the config that has the block still; what every node has dropped can no \
+                 longer be proved"
+            }
+            Next::Audit => "`creditd audit` asks whether the credit is on the chain, by other calls",
+            Next::NoCheckpoint => "ask without --from-checkpoint, or name a lower checkpoint in the config",
+        }
+    }
+}
+
+/// Why nothing leads down from a block to one that everybody knows.
+const NO_CHECKPOINT: &str = "no checkpoint is below it";
 
 /// A file, and what whoever asked for it should know.
 #[derive(Debug)]
@@ -59,13 +97,16 @@ pub fn print(
     let subject = database.read(|tx| tx.evidence_subject(&id))?;
     let Some(of) = subject else {
         let what = format!("{credit}: no such credit that a chain is the cause of, or it is reversed now");
-        return Err(PrintError::None(what));
+        return Err(PrintError::None(what, Next::OtherCredit));
     };
-    let address = print_address(&of.chain, &of.script)
-        .ok_or_else(|| PrintError::None(format!("{credit}: its script has no address")))?;
+    let address = print_address(&of.chain, &of.script).ok_or_else(|| {
+        let what = format!("{credit}: its script has no address");
+        PrintError::None(what, Next::OtherCredit)
+    })?;
     let stored = stored(database, &of)?;
     let asking = Asking {
         chain: config.chains().find(|chain| *chain.chain() == of.chain),
+        pinned: database.read(|tx| pinned(tx, &of.chain))?,
         now_ms: clock.now_ms(),
         clock,
         of: &of,
@@ -75,13 +116,12 @@ pub fn print(
     let (proof, made_at) = match asking.needs_nodes(&stored) {
         false => stored
             .good
-            .ok_or_else(|| PrintError::None(format!("{credit}: no proof")))?,
+            .ok_or_else(|| PrintError::None(format!("{credit}: no proof"), Next::OtherNode))?,
         true => asking.ask(stored, &mut notes)?,
     };
     if let Err(fault) = hold(&of.chain, &claim_of(&of), &proof) {
-        return Err(PrintError::None(format!(
-            "{credit}: what there is shows nothing: {fault}"
-        )));
+        let what = format!("{credit}: what there is shows nothing: {fault}");
+        return Err(PrintError::None(what, Next::Audit));
     }
     let file = ProofFile::of(&of, proof, address, made_at);
     Ok(Printed { file, notes })
@@ -136,6 +176,7 @@ fn damaged(why: &str, error: &str) -> String {
 /// What nodes are asked for one file.
 struct Asking<'a> {
     chain: Option<ChainConfig<'a>>,
+    pinned: Pinned,
     clock: Clock,
     now_ms: i64,
     of: &'a EvidenceOf,
@@ -167,9 +208,10 @@ impl Asking<'_> {
         }
         let Some(chain) = self.chain else {
             let why = format!("the config does not name chain {}", self.of.chain);
-            return self.fall_back(stored, PrintError::None(format!("{credit}: {why}")), notes);
+            let error = PrintError::None(format!("{credit}: {why}"), Next::NameChain);
+            return self.fall_back(stored, error, notes);
         };
-        let prover = match Prover::of(chain, self.clock) {
+        let prover = match Prover::of(chain, &self.pinned, self.clock) {
             Ok(prover) => prover,
             Err(error) => return self.fall_back(stored, error.into(), notes),
         };
@@ -185,9 +227,13 @@ impl Asking<'_> {
             Err(error) => {
                 let why = error.words();
                 let error = match error {
-                    NoProof::Never(_) | NoProof::Source(SourceError::Pruned { .. }) => {
-                        PrintError::None(format!("{credit}: {why}"))
+                    NoProof::Source(SourceError::Pruned { .. }) => {
+                        PrintError::None(format!("{credit}: {why}"), Next::OtherNode)
                     }
+                    NoProof::Never(_) if why == NO_CHECKPOINT => {
+                        PrintError::None(format!("{credit}: {why}"), Next::NoCheckpoint)
+                    }
+                    NoProof::Never(_) => PrintError::None(format!("{credit}: {why}"), Next::Audit),
                     NoProof::Source(_) | NoProof::Later(_) => PrintError::Node(format!("{credit}: {why}")),
                 };
                 self.fall_back(stored, error, notes)
@@ -214,7 +260,7 @@ impl Asking<'_> {
             }
             Some(_) | None => Err(match (stored.damaged, error) {
                 (Some(why), PrintError::Node(error)) => PrintError::Node(damaged(&why, &error)),
-                (Some(why), PrintError::None(error)) => PrintError::None(damaged(&why, &error)),
+                (Some(why), PrintError::None(error, next)) => PrintError::None(damaged(&why, &error), next),
                 (_, error) => error,
             }),
         }
@@ -248,7 +294,7 @@ impl Asking<'_> {
         }
         if self.more.is_from_checkpoint {
             let from = lower(&of.chain, checkpoints, of.block.height);
-            let from = from.ok_or_else(|| NoProof::Never("no checkpoint is below it".to_owned()))?;
+            let from = from.ok_or_else(|| NoProof::Never(NO_CHECKPOINT.to_owned()))?;
             bitcoin.anchor = prover.anchor(from, of.block).await?;
         }
         Ok((proof, made_at))
