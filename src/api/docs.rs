@@ -7,7 +7,7 @@ use crate::config::ApiConfig;
 use axum::Router;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::routing::get;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -51,17 +51,38 @@ pub(super) fn with_keeping(
     description
 }
 
+/// Both texts. Written when somebody asks for the first time: few do, and every start would wait for it.
+struct Told {
+    json: String,
+    kind: Kind,
+    body: String,
+}
+
+impl Told {
+    fn of(description: &utoipa::openapi::OpenApi, config: &ApiConfig) -> Told {
+        let json = faults::told(description);
+        Told {
+            kind: Kind::new(include_str!("reference/page.css"), None),
+            body: reference::body(&serde_json::from_str(&json).unwrap_or_default(), config),
+            json,
+        }
+    }
+}
+
 /// `/openapi.json` and `/docs`, the same bytes for everybody.
-pub(super) fn routes(description: &utoipa::openapi::OpenApi, config: &ApiConfig) -> Router<Api> {
-    let json = faults::told(description);
-    let body = reference::body(&serde_json::from_str(&json).unwrap_or_default(), config);
-    let kind = Kind::new(include_str!("reference/page.css"), None);
-    let page = Arc::new((kind, body));
+pub(super) fn routes(description: utoipa::openapi::OpenApi, config: &ApiConfig) -> Router<Api> {
+    let config = config.clone();
+    let told = Arc::new(LazyLock::new(move || Told::of(&description, &config)));
+    let page = told.clone();
     let content_type = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+    let titled = |told: &Told| {
+        told.kind
+            .page(StatusCode::OK, "creditd: the HTTP API", "", &told.body)
+    };
     Router::new()
-        .route("/openapi.json", get(async move || (content_type, json)))
         .route(
-            "/docs",
-            get(async move || page.0.page(StatusCode::OK, "creditd: the HTTP API", "", &page.1)),
+            "/openapi.json",
+            get(async move || (content_type, told.json.clone())),
         )
+        .route("/docs", get(async move || titled(&page)))
 }

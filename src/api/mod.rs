@@ -154,7 +154,7 @@ impl Api {
             .split_for_parts();
         let description = docs::with_keeping(description, self.0.config.api.idempotency_keep);
         routes
-            .merge(docs::routes(&description, &self.0.config.api))
+            .merge(docs::routes(description, &self.0.config.api))
             .fallback(no_route)
             .method_not_allowed_fallback(no_method)
             .layer(middleware::from_fn_with_state(self.clone(), around))
