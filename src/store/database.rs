@@ -225,7 +225,7 @@ impl Database {
     ) -> Result<T, StoreError> {
         retry_busy(|| {
             roll_back(&self.conn)?;
-            self.conn.execute_batch("BEGIN DEFERRED")?;
+            self.conn.prepare_cached("BEGIN DEFERRED")?.execute([])?;
             // The first read fixes the state that all others see; it alone may find the file busy.
             generation(&self.conn).map(drop)
         })?;

@@ -88,7 +88,7 @@ fn transact_once<T>(
 
 fn begin(conn: &Connection) -> Result<(), StoreError> {
     points::pass("begin.before");
-    conn.execute_batch("BEGIN IMMEDIATE")?;
+    conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
     points::pass("begin.after");
     Ok(())
 }
@@ -106,7 +106,7 @@ pub(super) fn begin_checked(conn: &Connection, writer: Writer) -> Result<(), Sto
 pub(super) fn commit(conn: &Connection) -> Result<(), StoreError> {
     refuse_lost(conn)?;
     points::pass("commit.before");
-    conn.execute_batch("COMMIT")?;
+    conn.prepare_cached("COMMIT")?.execute([])?;
     points::pass("commit.after");
     Ok(())
 }
@@ -114,7 +114,7 @@ pub(super) fn commit(conn: &Connection) -> Result<(), StoreError> {
 /// Ends what is open, if SQLite has not done so itself.
 pub(super) fn roll_back(conn: &Connection) -> Result<(), StoreError> {
     if !conn.is_autocommit() {
-        conn.execute_batch("ROLLBACK")?;
+        conn.prepare_cached("ROLLBACK")?.execute([])?;
     }
     Ok(())
 }
