@@ -48,7 +48,7 @@ impl Folder {
     /// Clones the template, which is made once per process, and watches it on this thread.
     pub fn fresh(name: &str) -> Folder {
         let mut folder = Folder::plain(name);
-        vfs::install();
+        vfs::install_alone();
         vfs::begin(&folder.path);
         folder.is_watched = true;
         let high_water = folder.beside(".highwater");
@@ -260,6 +260,11 @@ pub fn heal() {
 /// A new process may open the files of a dead one, whose handles are closed.
 pub fn revive() {
     vfs::revive();
+}
+
+/// As [`looking`], with handles that stay while the daemon dies and is started again.
+pub fn observing<T>(work: impl FnOnce() -> T) -> T {
+    vfs::observing(work)
 }
 
 /// Looks at the files of the seed as somebody else: what `work` opens, and has read from, meets no fault and

@@ -92,7 +92,7 @@ pub fn prepare() -> Result<(), String> {
         let text = panic.payload_as_str().unwrap_or("a panic without text");
         PANIC.with(|slot| *slot.borrow_mut() = Some(format!("{place}: {text}")));
     }));
-    creditd_vfs::install();
+    creditd_vfs::install_alone();
     Ok(())
 }
 

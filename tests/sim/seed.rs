@@ -199,6 +199,7 @@ impl<'a> Seed<'a> {
             Wants::Restore { slot, wal } => {
                 self.stop();
                 self.operators.let_go();
+                self.checks.let_go();
                 self.checks.hear(&self.receivers).map_err(Verdict::Wrong)?;
                 if self.folder.restore(slot, wal) {
                     (self.is_restored, self.is_log_left) = (true, wal);
@@ -217,6 +218,7 @@ impl<'a> Seed<'a> {
     /// I22: another daemon takes the place of this one, which goes on beside it for a while.
     fn thaw(&mut self) -> Result<(), Verdict> {
         self.let_go();
+        self.checks.let_go();
         let Some(old) = self.life.take() else {
             return Ok(());
         };
@@ -280,9 +282,9 @@ impl<'a> Seed<'a> {
         Ok(told)
     }
 
-    /// The life ends: nobody looks at its files any more, or waits for its answers.
+    /// The life ends: nobody waits for its answers any more.
     fn let_go(&mut self) {
-        self.checks.let_go();
+        self.checks.life_ended();
         self.clients.life_ended();
         self.senders.life_ended();
         self.operators.let_go();
@@ -302,6 +304,7 @@ impl<'a> Seed<'a> {
 
     fn lose_power(&mut self, dice: u64) -> Result<(), Verdict> {
         self.let_go();
+        self.checks.let_go();
         if let Some(life) = self.life.take() {
             self.at_ms = life.now_ms();
             life.alive.die();

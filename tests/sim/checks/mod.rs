@@ -6,7 +6,7 @@ mod outside;
 mod rest;
 mod step;
 
-use crate::disk::{Folder, looking};
+use crate::disk::{Folder, observing};
 use crate::receivers::Receivers;
 use crate::script::Terms;
 use crate::tables::Tables;
@@ -54,7 +54,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Handles for looking, of one life.
+/// Handles for looking.
 struct Eyes {
     database: Database,
     tables: Tables,
@@ -105,7 +105,12 @@ impl Checks {
         }
     }
 
-    /// Handles are closed: the life that they look at ends.
+    /// The life that is looked at ends. The handles only look, so they may stay for the next one.
+    pub fn life_ended(&mut self) {
+        self.version = -1;
+    }
+
+    /// Handles are closed: other files take the place of those that they look at.
     pub fn let_go(&mut self) {
         self.eyes = None;
         self.version = -1;
@@ -114,7 +119,7 @@ impl Checks {
     fn eyes(&mut self, folder: &Folder) -> &Eyes {
         self.eyes.get_or_insert_with(|| {
             let path = folder.database();
-            looking(|| {
+            observing(|| {
                 let database = Database::open(&path, OpenMode::ReadOnly).unwrap();
                 database.read(|tx| tx.chains().map(drop)).unwrap();
                 let tables = Tables::open(&path);

@@ -87,14 +87,12 @@ impl Checks {
 
     /// I3 against the world: the block is there and holds the payment, and the due block is on top of it.
     fn entries(&mut self, folder: &Folder, world: &World) -> Result<(), Fault> {
-        let sql = format!(
-            "SELECT j.id, j.credit, h.alias, c.txid, c.vout, c.amount, j.block_hash, \
-             j.block_height, j.due_hash, j.tag FROM journal j JOIN credits c ON c.id = j.credit JOIN chains \
-             h ON h.id = c.chain \
-             WHERE j.id > {} AND j.kind <> 'reversal' AND j.block_hash IS NOT NULL ORDER BY j.id",
-            self.tails.journal
-        );
-        let new = self.eyes(folder).tables.rows(&sql, |row| Entry {
+        let sql = "SELECT j.id, j.credit, h.alias, c.txid, c.vout, c.amount, j.block_hash, \
+                   j.block_height, j.due_hash, j.tag FROM journal j JOIN credits c ON c.id = j.credit \
+                   JOIN chains h ON h.id = c.chain \
+                   WHERE j.id > ?1 AND j.kind <> 'reversal' AND j.block_hash IS NOT NULL ORDER BY j.id";
+        let after = self.tails.journal;
+        let new = self.eyes(folder).tables.rows_of(sql, [after], |row| Entry {
             id: row.get(0).unwrap(),
             credit: row.get(1).unwrap(),
             alias: row.get(2).unwrap(),
@@ -181,13 +179,12 @@ impl Checks {
 
     /// I8: every move of a payment has its cause. It is evicted once it was missing for long enough.
     fn audited(&mut self, folder: &Folder, world: &World) -> Result<(), Fault> {
-        let sql = format!(
-            "SELECT a.id, a.from_state, a.to_state, h.alias, a.output FROM audit a \
-             JOIN outputs o ON o.id = a.output JOIN txs t ON t.id = o.tx JOIN chains h ON h.id = t.chain \
-             WHERE a.id > {} AND a.action = 'move' ORDER BY a.id",
-            self.tails.audit
-        );
-        let new = self.eyes(folder).tables.rows(&sql, |row| {
+        let sql = "SELECT a.id, a.from_state, a.to_state, h.alias, a.output FROM audit a \
+                   JOIN outputs o ON o.id = a.output JOIN txs t ON t.id = o.tx \
+                   JOIN chains h ON h.id = t.chain \
+                   WHERE a.id > ?1 AND a.action = 'move' ORDER BY a.id";
+        let after = self.tails.audit;
+        let new = self.eyes(folder).tables.rows_of(sql, [after], |row| {
             let text = |at: usize| row.get::<_, Option<String>>(at).unwrap().unwrap_or_default();
             let (id, output): (i64, i64) = (row.get(0).unwrap(), row.get(4).unwrap());
             (id, text(1), text(2), text(3), output)

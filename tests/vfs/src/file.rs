@@ -5,6 +5,9 @@ use std::ffi::{c_int, c_void};
 
 use rusqlite::ffi::{self, sqlite3_file, sqlite3_int64, sqlite3_io_methods};
 
+use crate::beside::{self, Opened};
+use crate::index::{Index, Part};
+use crate::names::is_alone;
 use crate::state::{self, Verdict};
 use crate::{Hit, Op};
 
@@ -18,6 +21,11 @@ struct Ours {
     number: usize,
     /// Its first sync syncs the folder too.
     owes_folder: bool,
+    /// Its part in the log's index, once that was asked for.
+    part: Option<Part>,
+    is_observer: bool,
+    /// Of observers.
+    opened: Option<Opened>,
 }
 
 /// The operating system's file begins here.
@@ -87,9 +95,72 @@ pub(crate) fn made(file: *mut sqlite3_file, seed: u64, number: usize, owes_folde
         seed,
         number,
         owes_folder,
+        part: None,
+        is_observer: false,
+        opened: None,
     };
     // SAFETY: as in `real`; SQLite reads nothing there but the methods.
     unsafe { file.cast::<Ours>().write(made) };
+}
+
+/// An opened file becomes that of somebody beside the daemon, of an observer where it says how it was opened.
+pub(crate) fn made_beside(file: *mut sqlite3_file, seed: u64, number: usize, opened: Option<Opened>) {
+    let made = Ours {
+        methods: match opened {
+            Some(_) => &raw const beside::OBSERVER,
+            None => &raw const beside::USER,
+        },
+        seed,
+        number,
+        owes_folder: false,
+        part: None,
+        is_observer: opened.is_some(),
+        opened,
+    };
+    // SAFETY: as in `made`.
+    unsafe { file.cast::<Ours>().write(made) };
+}
+
+/// How an observer's file was opened.
+pub(crate) fn opened_beside<'a>(file: *mut sqlite3_file) -> Option<&'a mut Opened> {
+    let ours = file.cast::<Ours>();
+    // SAFETY: as in `ours`; SQLite uses a file from one thread at a time, and it is open.
+    unsafe { (*ours).opened.as_mut() }
+}
+
+/// The handle's part in the index of its log.
+pub(crate) fn index_part<'a>(file: *mut sqlite3_file) -> &'a mut Part {
+    let ours = file.cast::<Ours>();
+    // SAFETY: as in `opened_beside`.
+    let (part, is_user) = unsafe { (&mut (*ours).part, !(*ours).is_observer) };
+    part.get_or_insert_with(|| {
+        let index = in_world(file, |world, number| world.files[number].index.clone());
+        // Without its world it is nobody's any more.
+        index.unwrap_or_else(Index::default).part(is_user)
+    })
+}
+
+/// The handle needs the index no more.
+pub(crate) fn leave_index(file: *mut sqlite3_file) {
+    let ours = file.cast::<Ours>();
+    // SAFETY: as in `opened_beside`.
+    unsafe { (*ours).part = None };
+}
+
+/// What is ours of a file goes with it.
+fn dropped(file: *mut sqlite3_file) {
+    // SAFETY: it was written when the file was opened, and SQLite forgets the file now.
+    unsafe { std::ptr::drop_in_place(file.cast::<Ours>()) };
+}
+
+/// Closes a file of somebody beside the daemon.
+pub(crate) unsafe extern "C" fn close_beside(file: *mut sqlite3_file) -> c_int {
+    let is_gone = opened_beside(file).is_some_and(|opened| opened.is_gone);
+    dropped(file);
+    match is_gone {
+        true => ffi::SQLITE_OK,
+        false => pass!(file, xClose),
+    }
 }
 
 /// The size of a file that is about to become ours.
@@ -123,6 +194,7 @@ fn peek(file: *mut sqlite3_file, from: u64, until: u64) -> Vec<u8> {
 
 unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {
     in_world(file, |world, _| world.open -= 1);
+    dropped(file);
     pass!(file, xClose)
 }
 
@@ -267,6 +339,12 @@ unsafe extern "C" fn shm_map(
 ) -> c_int {
     match state::meet(Op::ShmMap, ours(file).0) {
         Verdict::Refuse(code) => code,
+        Verdict::Go | Verdict::Cut(_) | Verdict::Short if is_alone() => {
+            let at = index_part(file).page(page as usize, extends != 0);
+            // SAFETY: SQLite gives us room for the answer.
+            unsafe { into.write(at) };
+            ffi::SQLITE_OK
+        }
         Verdict::Go | Verdict::Cut(_) | Verdict::Short => {
             pass!(file, xShmMap, page, bytes, extends, into)
         }
@@ -292,14 +370,24 @@ unsafe extern "C" fn shm_lock(file: *mut sqlite3_file, first: c_int, locks: c_in
             return ffi::SQLITE_BUSY;
         }
     }
-    pass!(file, xShmLock, first, locks, flags)
+    match is_alone() {
+        true => index_part(file).lock(first, locks, flags),
+        false => pass!(file, xShmLock, first, locks, flags),
+    }
 }
 
 unsafe extern "C" fn shm_barrier(file: *mut sqlite3_file) {
-    pass!(file, xShmBarrier);
+    match is_alone() {
+        true => std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst),
+        false => pass!(file, xShmBarrier),
+    }
 }
 
 unsafe extern "C" fn shm_unmap(file: *mut sqlite3_file, deletes: c_int) -> c_int {
+    if is_alone() {
+        leave_index(file);
+        return ffi::SQLITE_OK;
+    }
     let is_alive = in_world(file, |world, _| !world.is_dead).unwrap_or(false);
     pass!(file, xShmUnmap, if is_alive { deletes } else { 0 })
 }

@@ -3,7 +3,9 @@
 //! One thread is one world: [`begin`] names the folder that is watched on it, and everything else passes
 //! straight to the operating system. Start at `state`.
 
+mod beside;
 mod file;
+mod index;
 mod names;
 mod power;
 mod state;
@@ -66,7 +68,20 @@ pub enum Hit {
 
 /// Makes this the file system of every connection that the process opens from now on.
 pub fn install() {
-    names::register();
+    names::register(Users::Many);
+}
+
+/// The same, where this process alone opens databases: the operating system is asked for no lock, and the
+/// log's index is plain memory. Connections of this process still keep out of each other's way.
+pub fn install_alone() {
+    names::register(Users::One);
+}
+
+/// How many processes open the databases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Users {
+    One,
+    Many,
 }
 
 /// Watches the files in `folder` on this thread. Whatever is there counts as synced.
@@ -149,6 +164,13 @@ pub fn aside<T>(work: impl FnOnce() -> T) -> T {
     state::aside(work)
 }
 
+/// Does `work` as somebody who only looks at the watched databases, also where others die and files are
+/// replaced meanwhile: what it opens can stay open, and keeps nobody from anything. Not where another
+/// database is put in place of one: nobody could tell then what was read of which. Needs [`install_alone`].
+pub fn observing<T>(work: impl FnOnce() -> T) -> T {
+    state::aside(|| state::observing(work))
+}
+
 /// How many handles are open.
 pub fn open_handles() -> usize {
     state::with(|seed| seed.open)
@@ -162,12 +184,16 @@ pub fn revive() {
     state::with(|seed| {
         assert!(seed.open == 0, "{} handles of the dead are open", seed.open);
         seed.is_dead = false;
+        seed.epoch += 1;
     });
 }
 
 /// Everything that stands in the watched files now counts as synced: they were put there from outside.
 pub fn settle() {
-    state::with(|seed| seed.files.iter_mut().for_each(|file| file.steps.clear()));
+    state::with(|seed| {
+        seed.epoch += 1;
+        seed.files.iter_mut().for_each(|file| file.steps.clear());
+    });
 }
 
 /// The rows that transactions changed since the last call, those of committed ones only. Tables without row

@@ -5,22 +5,32 @@ use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::ffi::{self, sqlite3_file, sqlite3_int64, sqlite3_vfs};
 
-use crate::Op;
-use crate::file::{HEAD, made, real, size_of_real};
+use crate::beside::Opened;
+use crate::file::{HEAD, made, made_beside, real, size_of_real};
 use crate::state::{self, Verdict};
 use crate::watch;
+use crate::{Op, Users};
 
 /// The day of which SQLite believes that it is today, as a Julian day in milliseconds.
 const TODAY: sqlite3_int64 = 212_600_000_000_000;
 
-pub(crate) fn register() {
+pub(crate) fn register(users: Users) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
+        let name = match users {
+            Users::One => {
+                IS_ALONE.store(true, Ordering::Relaxed);
+                spare_memory_counts();
+                c"unix-excl"
+            }
+            Users::Many => c"unix",
+        };
         // SAFETY: SQLite hands out its own file system, which lives as long as the process.
-        let unix = unsafe { ffi::sqlite3_vfs_find(c"unix".as_ptr()) };
+        let unix = unsafe { ffi::sqlite3_vfs_find(name.as_ptr()) };
         assert!(!unix.is_null(), "SQLite has a file system of its own here");
         // SAFETY: it is not null, and nobody changes it.
         let ours = sqlite3_vfs {
@@ -50,6 +60,15 @@ pub(crate) fn register() {
     });
 }
 
+/// Whether this process alone opens databases.
+static IS_ALONE: AtomicBool = AtomicBool::new(false);
+
+/// SQLite counts its memory under a lock that all threads share, and nobody here asks for the count.
+fn spare_memory_counts() {
+    // SAFETY: no connection is open yet. Once SQLite has begun its work, it refuses, which harms nobody.
+    unsafe { ffi::sqlite3_config(ffi::SQLITE_CONFIG_MEMSTATUS, 0 as c_int) };
+}
+
 /// The operating system's file system.
 fn unix(vfs: *mut sqlite3_vfs) -> *mut sqlite3_vfs {
     // SAFETY: SQLite gives us what `register` made.
@@ -68,6 +87,82 @@ macro_rules! pass {
             }
         }
     }};
+}
+
+/// Opens the operating system's file. The locks of a handle that may only read are the operating system's in
+/// any case, so whoever is alone has none of those; SQLite still hears that it may only read.
+fn open_real(
+    vfs: *mut sqlite3_vfs,
+    name: ffi::sqlite3_filename,
+    file: *mut sqlite3_file,
+    flags: c_int,
+    flags_out: *mut c_int,
+) -> c_int {
+    let is_reading = flags & ffi::SQLITE_OPEN_READONLY != 0 && flags & ffi::SQLITE_OPEN_MAIN_DB != 0;
+    if !is_reading || !is_alone() {
+        return pass!(vfs, xOpen, name, file, flags, flags_out);
+    }
+    let both = flags & !ffi::SQLITE_OPEN_READONLY | ffi::SQLITE_OPEN_READWRITE;
+    let opened = pass!(vfs, xOpen, name, file, both, flags_out);
+    if !flags_out.is_null() {
+        // SAFETY: SQLite gives us room for the answer.
+        unsafe { flags_out.write(flags) };
+    }
+    opened
+}
+
+/// Whether this process alone opens databases.
+pub(crate) fn is_alone() -> bool {
+    IS_ALONE.load(Ordering::Relaxed)
+}
+
+/// Opens an observer's file once more, into the same place.
+pub(crate) fn reopen(
+    vfs: *mut sqlite3_vfs,
+    name: ffi::sqlite3_filename,
+    file: *mut sqlite3_file,
+    flags: c_int,
+) -> c_int {
+    open_real(vfs, name, file, flags, std::ptr::null_mut())
+}
+
+/// Opens a file that is not the watched daemon's. A database in the watched folder shares the log's index
+/// with the daemon all the same.
+fn open_beside(
+    vfs: *mut sqlite3_vfs,
+    name: ffi::sqlite3_filename,
+    file: *mut sqlite3_file,
+    flags: c_int,
+    flags_out: *mut c_int,
+) -> c_int {
+    let number = path(name)
+        .filter(|_| is_alone() && state::is_aside())
+        .and_then(|path| {
+            state::try_with(|world| {
+                world
+                    .watches(&path)
+                    .then(|| (world.id, world.file(&path), world.epoch))
+            })
+            .flatten()
+        });
+    let is_log = flags & ffi::SQLITE_OPEN_WAL != 0 && state::is_observing();
+    let Some((id, number, epoch)) = number.filter(|_| is_log || flags & ffi::SQLITE_OPEN_MAIN_DB != 0) else {
+        return open_real(vfs, name, file, flags, flags_out);
+    };
+    // SAFETY: SQLite gives us room for a file; without methods there is nothing to close.
+    unsafe { (*file).pMethods = std::ptr::null() };
+    let opened = open_real(vfs, name, real(file), flags, flags_out);
+    if opened == ffi::SQLITE_OK {
+        let observed = Opened {
+            vfs,
+            name,
+            flags,
+            epoch,
+            is_gone: false,
+        };
+        made_beside(file, id, number, state::is_observing().then_some(observed));
+    }
+    opened
 }
 
 fn path(name: *const c_char) -> Option<PathBuf> {
@@ -98,7 +193,7 @@ unsafe extern "C" fn open(
     flags_out: *mut c_int,
 ) -> c_int {
     let Some((path, id)) = watched(name) else {
-        return pass!(vfs, xOpen, name, file, flags, flags_out);
+        return open_beside(vfs, name, file, flags, flags_out);
     };
     // SAFETY: SQLite gives us room for a file; without methods there is nothing to close.
     unsafe { (*file).pMethods = std::ptr::null() };
@@ -112,7 +207,7 @@ unsafe extern "C" fn open(
         return code;
     }
     let was_there = path.exists();
-    let opened = pass!(vfs, xOpen, name, real(file), flags, flags_out);
+    let opened = open_real(vfs, name, real(file), flags, flags_out);
     if opened == ffi::SQLITE_OK {
         let size = size_of_real(file);
         let number = state::with(|world| world.opened(&path, !was_there, size));

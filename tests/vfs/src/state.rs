@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rusqlite::ffi;
 
+use crate::index::Index;
 use crate::{Hit, OPS, Op};
 
 /// A change of a row of a table.
@@ -79,6 +80,8 @@ pub(crate) struct Watched {
     pub(crate) path: PathBuf,
     pub(crate) size: u64,
     pub(crate) steps: Vec<Step>,
+    /// Of its log, if it is a database.
+    pub(crate) index: Index,
 }
 
 impl Watched {
@@ -124,12 +127,15 @@ pub(crate) struct Seed {
     /// Of the transaction that is open.
     pub(crate) rows_open: Vec<RowChange>,
     pub(crate) random: u64,
+    /// Rises when a name may have become that of another file.
+    pub(crate) epoch: u64,
 }
 
 thread_local! {
     static SEED: RefCell<Option<Seed>> = const { RefCell::new(None) };
     static ON_HIT: RefCell<Option<OnHit>> = const { RefCell::new(None) };
     static IS_ASIDE: Cell<bool> = const { Cell::new(false) };
+    static IS_OBSERVING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Told what took effect.
@@ -152,6 +158,7 @@ pub(crate) fn begin(folder: &Path) {
         rows: Vec::new(),
         rows_open: Vec::new(),
         random: 0,
+        epoch: 0,
     };
     SEED.with(|slot| *slot.borrow_mut() = Some(seed));
 }
@@ -170,6 +177,18 @@ pub(crate) fn aside<T>(work: impl FnOnce() -> T) -> T {
     let done = work();
     IS_ASIDE.set(was_aside);
     done
+}
+
+pub(crate) fn observing<T>(work: impl FnOnce() -> T) -> T {
+    let was_observing = IS_OBSERVING.replace(true);
+    let done = work();
+    IS_OBSERVING.set(was_observing);
+    done
+}
+
+/// Whether what is opened now is an observer's.
+pub(crate) fn is_observing() -> bool {
+    IS_OBSERVING.get()
 }
 
 /// Whether what is opened now is watched by nobody.
@@ -266,6 +285,7 @@ impl Seed {
                 path: path.to_owned(),
                 size: 0,
                 steps: Vec::new(),
+                index: Index::default(),
             });
             self.files.len() - 1
         })
@@ -287,6 +307,7 @@ impl Seed {
         let number = self.file(path);
         self.files[number].steps.push(Step::Delete { content });
         self.files[number].size = 0;
+        self.epoch += 1;
     }
 
     pub(crate) fn wrote(&mut self, number: usize, offset: u64, len: usize, old: Vec<u8>) {
