@@ -18,7 +18,7 @@ const LEDGER: &str = "I2 ledger";
 
 /// Asks them, one transaction each. Of a damaged file nothing is asked: what its tables say means nothing.
 pub(super) async fn pass(audit: &Audit, store: &Store) -> Result<Books, StoreError> {
-    let damaged = damaged(store).await?;
+    let (damaged, refused) = damaged(store).await?;
     let rows = damaged.iter().map(row_of_damage).collect();
     note(store, FindingKind::Damaged, rows).await?;
     if !damaged.is_empty() {
@@ -28,7 +28,7 @@ pub(super) async fn pass(audit: &Audit, store: &Store) -> Result<Books, StoreErr
         });
     }
     let window = audit.config.smallest_window();
-    let mut broken: Vec<Violation> = Vec::new();
+    let mut broken = refused;
     for number in 0..CHECKS {
         let mut next = Some(0);
         while let Some(from) = next {
@@ -56,17 +56,22 @@ async fn give_way() {
     tokio::task::yield_now().await;
 }
 
-/// Asks each table, one transaction each.
-async fn damaged(store: &Store) -> Result<Vec<Damaged>, StoreError> {
-    let (mut damaged, mut place) = (Vec::new(), -1);
+/// Asks each table, one transaction each: what is damaged, and what the schema refuses.
+async fn damaged(store: &Store) -> Result<(Vec<Damaged>, Vec<Violation>), StoreError> {
+    let (mut damaged, mut refused, mut place) = (Vec::new(), Vec::new(), -1);
     loop {
         let table = store
             .apart(move |database| database.read(|tx| tx.check_table_after(place)))
             .await?;
         let Some(table) = table else {
-            return Ok(damaged);
+            return Ok((damaged, refused));
         };
         place = table.place;
+        refused.extend(table.broken.first().map(|first| Violation {
+            invariant: Invariant::I3Justified,
+            subject: table.name.clone(),
+            what: format!("{}: {first}", counted(table.broken.len() as u64, "row")),
+        }));
         if !table.faults.is_empty() {
             let named = table.faults.iter().take(FAULTS_NAMED).map(String::as_str);
             let more = match table.faults.len().saturating_sub(FAULTS_NAMED) {

@@ -404,3 +404,47 @@ async fn look(ground: &Ground<'_>, standing: &Standing) -> Result<Vec<FindingRow
     };
     Ok(late.map(row).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{Amount, Asset, Script, Txid};
+
+    fn row(place: i64) -> ClaimRow {
+        ClaimRow {
+            place,
+            claim: Claim {
+                id: format!("cr_{place}"),
+                outpoint: Outpoint {
+                    txid: Txid([0; 32]),
+                    vout: 0,
+                },
+                script: Script([0; 2].into()),
+                asset: Asset::Native,
+                amount: Amount::from_u64(1),
+                height: 1,
+                hash: None,
+            },
+        }
+    }
+
+    /// What this run did not ask for may have been unproven in the one that did.
+    #[test]
+    fn a_round_that_goes_on_in_the_middle_is_whole_once_it_has_asked_for_those_before() {
+        let mut round = Round::new(0, 9);
+        assert!(
+            round.is_whole() && !round.begin_again(),
+            "from the first to the last"
+        );
+        let mut round = Round::new(5, 9);
+        assert!(!round.is_whole());
+        let places = |(claims, last): (Vec<Claim>, Option<i64>)| (claims.len(), last);
+        assert_eq!(places(round.of_it(vec![row(6), row(8)])), (2, Some(8)));
+        assert!(round.begin_again());
+        assert_eq!(places(round.of_it(vec![row(2), row(5), row(6)])), (2, Some(5)));
+        assert_eq!(places(round.of_it(vec![row(6), row(8)])), (0, None));
+        assert!(round.is_whole() && !round.begin_again());
+        round.is_short = true;
+        assert!(!round.is_whole(), "the node went back meanwhile");
+    }
+}

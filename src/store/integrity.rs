@@ -11,8 +11,10 @@ pub struct WholeTable {
     pub place: i64,
     /// Its name.
     pub name: String,
-    /// What is wrong with it or with one of its indexes, in lines; none where it is whole.
+    /// What is wrong with its pages or those of one of its indexes, in lines; none where it is whole.
     pub faults: Vec<String>,
+    /// Rows of it that the schema refuses: the file is whole, and somebody wrote them past its guards.
+    pub broken: Vec<String>,
 }
 
 /// The table of tables, with which the list of free pages is checked.
@@ -61,10 +63,17 @@ impl ReadTx<'_> {
         }
         // A line of stars names the file above others.
         faults.retain(|fault| fault != "ok" && !fault.starts_with("***"));
+        let (broken, faults) = faults.into_iter().partition(|fault| is_of_rows(fault));
         Ok(WholeTable {
             place,
             name: name.to_owned(),
             faults,
+            broken,
         })
     }
+}
+
+/// Whether it is about what stands in a row, and not about where rows stand.
+fn is_of_rows(fault: &str) -> bool {
+    fault.starts_with("CHECK constraint failed in ") || fault.contains(" value in ")
 }

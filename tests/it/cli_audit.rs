@@ -3,7 +3,7 @@
 use crate::common::daemon::{Daemon, Setup};
 use crate::sample::Sample;
 use rusqlite::Connection;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn audit(files: &Daemon, args: &[&str]) -> (String, String, i32) {
     let output = files.cli(&[&["audit"], args].concat());
@@ -124,6 +124,30 @@ fn a_proof_on_a_chain_that_the_config_forgot_names_the_config() {
         next.contains("in the config") && !next.contains("pruned"),
         "{stderr}"
     );
+}
+
+#[test]
+fn an_answer_names_a_thousand_findings_and_counts_all() {
+    let sample = Sample::filled();
+    let database = Connection::open(sample.files.database()).unwrap();
+    let many = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1200) \
+                INSERT INTO audit_findings (chain, pass, kind, subject, height, what, found_at, seen_at) \
+                SELECT 1, 'outputs', 'unbooked', 'tx:' || i, i, '', 0, 0 FROM n";
+    database.execute_batch(many).unwrap();
+    let (stdout, _, code) = audit(&sample.files, &[]);
+    assert_eq!(code, 1, "{stdout}");
+    assert!(
+        stdout.contains("\nand 200 more, in the table audit_findings"),
+        "{stdout}"
+    );
+    assert!(stdout.contains("\n1200 found; 1 unproven: "), "{stdout}");
+    let (json, _, _) = audit(&sample.files, &["--json"]);
+    let answer: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (&answer["found_count"], &answer["is_clean"]),
+        (&json!(1_200), &json!(false))
+    );
+    assert_eq!(answer["found"].as_array().unwrap().len(), 1_000);
 }
 
 #[test]

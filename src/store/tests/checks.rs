@@ -1,6 +1,7 @@
 //! The numbered checks, and the looks that each is done in.
 
 use super::guarantee::fixture;
+use crate::store::checks::VIOLATIONS_MAX;
 use crate::store::{CHECKS, Violation};
 
 const DEPOSITS: &str = "
@@ -43,4 +44,24 @@ fn all_violations_are_those_of_the_numbered_checks() {
     let (found, all) = looked.unwrap();
     assert!(!found.is_empty());
     assert_eq!(found, all);
+}
+
+/// An endpoint that was never sent anything may have missed millions.
+#[test]
+fn what_endpoints_missed_is_told_up_to_a_bound() {
+    let (_scratch, database) = fixture();
+    let missed = format!(
+        "INSERT INTO endpoints (id, ep_id, merchant, url, types, after_event, created_at)
+             VALUES (1, 'ep_1', 1, 'https://a', '*', 0, 0), (2, 'ep_2', 1, 'https://b', '*', 0, 0);
+         WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < {})
+         INSERT INTO events (seq, id, subject, sequence, type, merchant, at, body)
+             SELECT i, 'evt_' || i, 'cr_' || i, 1, 'credit.created', 1, 0, '{{}}' FROM n",
+        VIOLATIONS_MAX + 500
+    );
+    database.conn.execute_batch(&missed).unwrap();
+    let mut found: Vec<Violation> = Vec::new();
+    let next = database
+        .read(|tx| tx.check_deliveries(0, 10, &mut found))
+        .unwrap();
+    assert_eq!((found.len(), next), (VIOLATIONS_MAX, None));
 }
