@@ -4,8 +4,59 @@ use super::drill_args::Drill;
 use super::out::{self, Out};
 use super::report_file::ReportFile;
 use super::{Outcome, Problem};
+use crate::check::split_refusal;
 use crate::config::Config;
 use crate::drill::{self, DrillError};
+use crate::store::StoreError;
+use crate::telemetry::error_line;
+use std::path::Path;
+
+/// What is wrong with a backup is mended otherwise than what is wrong with the database.
+fn not_drilled(args: &Drill, error: DrillError) -> anyhow::Error {
+    let next = match (&args.from_backup, &error) {
+        (Some(_), DrillError::Store { doing, source }) if *doing == drill::OPENING => match source {
+            StoreError::Missing(_) => "name a file that `creditd backup` or [backup] made",
+            StoreError::NotOurs { .. } => "name a backup of creditd: this is another file",
+            StoreError::Damaged { .. } | StoreError::Corrupt(_) => {
+                "this backup is no good: drill another, and make a new one"
+            }
+            StoreError::SchemaTooOld { .. } => {
+                "a daemon of this version upgrades it when it is restored; drill a backup that was made since"
+            }
+            StoreError::SchemaTooNew { .. } => "drill it with the newer creditd that made it",
+            StoreError::Refused(_) => "name the backup itself, without a log beside it",
+            _ => return anyhow::Error::new(error).context("drill"),
+        },
+        _ => return anyhow::Error::new(error).context("drill"),
+    };
+    let file = args.from_backup.as_deref().unwrap_or(Path::new("")).display();
+    Problem::misuse(format!("drill {file}: {}", backup_words(&error)), next).into()
+}
+
+/// Without what the store says of a database in use.
+fn backup_words(error: &DrillError) -> String {
+    match error {
+        DrillError::Store {
+            source: StoreError::Missing(_),
+            ..
+        } => "there is no such file".to_owned(),
+        DrillError::Store {
+            source: StoreError::Refused(text),
+            ..
+        } => split_refusal(text).0.to_owned(),
+        DrillError::Store {
+            source: StoreError::Damaged { what, .. },
+            ..
+        } => format!("it is damaged ({what})"),
+        DrillError::Store {
+            source: StoreError::SchemaTooOld { file, ours },
+            ..
+        } => {
+            format!("it has schema version {file}, and this creditd needs {ours}")
+        }
+        other => error_line(other),
+    }
+}
 
 /// Feeds a copy of the database the last days once more. What that would change is a problem found.
 pub(super) fn drill(out: &mut Out, config: &Config, args: &Drill) -> anyhow::Result<Outcome> {
@@ -33,7 +84,7 @@ pub(super) fn drill(out: &mut Out, config: &Config, args: &Drill) -> anyhow::Res
             let next = "make room there, or name another place with --folder";
             return Err(Problem::misuse(error.to_string(), next).into());
         }
-        Err(error) => return Err(anyhow::Error::new(error).context("drill")),
+        Err(error) => return Err(not_drilled(args, error)),
     };
     if out.json {
         out.json(&report)?;
@@ -49,6 +100,11 @@ pub(super) fn drill(out: &mut Out, config: &Config, args: &Drill) -> anyhow::Res
     match (report.is_clean, report.is_complete) {
         (true, true) => Ok(Outcome::Done),
         (false, _) => Ok(Outcome::Found),
+        (true, false) if !report.is_tried => Err(Problem::misuse(
+            "nothing could be tried, so that this says nothing about the database",
+            "drill one that has followed its chains; --days N goes further back",
+        )
+        .into()),
         (true, false) => Err(Problem::misuse(
             "not everything could be fed again",
             "see what was NOT FED and why; --without-nodes feeds what needs no node",

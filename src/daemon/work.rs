@@ -43,9 +43,10 @@ pub fn jobs<D: Dial>(
     jobs
 }
 
-/// The jobs that a copy of the database can be given: no pool, which derives addresses, and no backup.
-pub fn drill_jobs(config: &Config, store: &Store, clock: Clock) -> Vec<Job> {
-    let mut jobs = inbox::work::jobs(config, &[], store, clock);
+/// The jobs that a copy of the database can be given: no pool, which derives addresses, and no backup. The
+/// inbox's are those of the daemon, with what the copy has of sources that were in the config.
+pub fn drill_jobs(config: &Config, inbox: &[String], store: &Store, clock: Clock) -> Vec<Job> {
+    let mut jobs = inbox::work::jobs(config, inbox, store, clock);
     jobs.push(retention_job(store));
     jobs
 }

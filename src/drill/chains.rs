@@ -6,10 +6,12 @@ use super::dials::ReadingDial;
 use super::pinned::{Pin, Pinned, Recorded};
 use super::report::Step;
 use super::restored::is_under_way;
+use super::waiting::{Far, PATIENCE, STALLED_PAUSE, Told, Waiting};
+use super::words::counted;
 use super::{DrillError, Stop};
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::chain::evm::{EvmRules, EvmSource, nodes_of};
-use crate::chain::{ChainSource, SourceError};
+use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::clock::Clock;
 use crate::config::{BitcoinChain, ChainConfig, EvmChain};
 use crate::daemon;
@@ -25,12 +27,6 @@ type Way = ReadingDial<HttpDial>;
 
 /// Between two rounds of a follower here: there is nothing to wait for.
 const PAUSE: Duration = Duration::from_millis(5);
-
-/// How long nothing goes on, because a node is busy or limits us, before it is taken to be the trouble.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Between two rounds while nothing goes on.
-const STALLED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Rounds without anything left to do before a chain is taken to be settled: lists are applied in each.
 const QUIET_ROUNDS: u32 = 6;
@@ -110,6 +106,18 @@ macro_rules! on {
 }
 pub(super) use on;
 
+/// A node that is below a block says nothing about it.
+fn not_behind(tip: &NodeTip, at: &HeldHeader) -> Result<(), Stop> {
+    match at.height.checked_sub(tip.height) {
+        None | Some(0) => Ok(()),
+        Some(blocks) => Err(Stop::WhyNot(format!(
+            "not tried: the node is {} behind, at height {}",
+            counted(blocks, "block"),
+            tip.height
+        ))),
+    }
+}
+
 impl<S: ChainSource> Chain<S> {
     fn new(chain: ChainConfig<'_>, source: S) -> Chain<S> {
         let mut settings = daemon::follower_settings(chain);
@@ -158,8 +166,8 @@ impl<S: ChainSource> Chain<S> {
     /// Is the copy's tip (still) on the node's chain?
     pub(super) async fn look(&self, stand: &Stand) -> Result<(), Stop> {
         self.source.identity().await?;
-        self.source.tip().await?;
-        let at = stand.pin.at;
+        let (tip, at) = (self.source.tip().await?, stand.pin.at);
+        not_behind(&tip, &at)?;
         match self.source.header(at.header.hash).await? {
             Some(info) if info.is_active => Ok(()),
             Some(_) | None => Err(Stop::Left(format!(
@@ -173,6 +181,7 @@ impl<S: ChainSource> Chain<S> {
     pub(super) async fn go_to_tip(&self, stand: &mut Stand) -> Result<(), Stop> {
         self.source.identity().await?;
         let tip = self.source.tip().await?;
+        not_behind(&tip, &stand.pin.at)?;
         let Some(info) = self.source.header(tip.hash).await? else {
             return Err(Stop::WhyNot(format!(
                 "{}: the node left its tip just now",
@@ -222,11 +231,40 @@ impl<S: ChainSource> Chain<S> {
         })
     }
 
+    /// Waits where nothing went on, and says so once. A node that has left the tip never goes on with it, and
+    /// is not waited for.
+    async fn wait(
+        &self,
+        bench: &Bench,
+        stand: &Stand,
+        waiting: &mut Waiting,
+        why: &str,
+        told: Told<'_>,
+    ) -> Result<(), Stop> {
+        let stood = waiting.stood();
+        if stood >= PATIENCE {
+            return Err(Stop::WhyNot(why.to_owned()));
+        }
+        if waiting.is_time_to_look(stood) {
+            if let Err(left @ Stop::Left(_)) = self.look(stand).await {
+                return Err(left);
+            }
+            if waiting.is_first_look() {
+                let (alias, most) = (&self.alias, PATIENCE.as_secs());
+                told(format!(
+                    "{alias}: nothing goes on ({why}), waiting up to {most} s"
+                ));
+            }
+        }
+        bench.clock.sleep(STALLED_PAUSE).await;
+        Ok(())
+    }
+
     /// Follows until nothing is left to do.
-    pub(super) async fn settle(&self, bench: &Bench, stand: &Stand) -> Result<(), Stop> {
+    pub(super) async fn settle(&self, bench: &Bench, stand: &Stand, told: Told<'_>) -> Result<(), Stop> {
         let key = stand.row.key;
         let (mut follower, _) = self.follower(bench, stand.pin).await?;
-        self.work_off(bench, &mut follower, key, &mut |_| {}).await?;
+        self.work_off(bench, &mut follower, stand, told).await?;
         for quiet in 1..=QUIET_MAX {
             self.round(bench, &mut follower, key).await?;
             let is_agreed = bench.read("read the copy", move |tx| tx.has_rivals(key));
@@ -238,10 +276,12 @@ impl<S: ChainSource> Chain<S> {
     }
 
     /// Follows until the pinned tip is reached and nothing of a restore is left to do there.
-    pub(super) async fn restore(&self, bench: &Bench, stand: &Stand) -> Result<(), Stop> {
+    pub(super) async fn restore(&self, bench: &Bench, stand: &Stand, told: Told<'_>) -> Result<(), Stop> {
         let (key, id) = (stand.row.key, self.settings.chain.id.clone());
+        let tip = stand.pin.at.height;
         let (mut follower, _) = self.follower(bench, stand.pin).await?;
-        let (mut went_on, mut last) = (bench.clock.instant(), None);
+        let (mut waiting, mut far) = (Waiting::new(bench.clock), Far::default());
+        let mut last = None;
         loop {
             let trouble = self.round(bench, &mut follower, key).await?;
             let caip = id.as_str().to_owned();
@@ -254,16 +294,17 @@ impl<S: ChainSource> Chain<S> {
                 Ok((row.cursor.map(|at| at.height), told))
             });
             let at = standing.await?;
-            if at == (Some(stand.pin.at.height), None) {
+            if at == (Some(tip), None) {
                 return Ok(());
             }
-            if last.as_ref() != Some(&at) {
-                went_on = bench.clock.instant();
-            } else if bench.clock.instant() - went_on >= PATIENCE {
+            if let Some(at) = at.0.and_then(|at| far.is_news(at)) {
+                told(format!("{} is restored, {at} of {tip}", self.alias));
+            }
+            if last.as_ref() == Some(&at) {
                 let why = trouble.unwrap_or_else(|| "the restore does not go on".to_owned());
-                return Err(Stop::WhyNot(why));
+                self.wait(bench, stand, &mut waiting, &why, told).await?;
             } else {
-                bench.clock.sleep(STALLED_PAUSE).await;
+                waiting = Waiting::new(bench.clock);
             }
             last = Some(at);
         }
@@ -274,10 +315,12 @@ impl<S: ChainSource> Chain<S> {
         &self,
         bench: &Bench,
         follower: &mut Follower<Pinned<S>>,
-        key: ChainKey,
-        told: &mut (dyn FnMut(u64) + Send),
+        stand: &Stand,
+        told: Told<'_>,
     ) -> Result<(), Stop> {
-        let (mut went_on, mut last) = (bench.clock.instant(), None);
+        let (key, tip) = (stand.row.key, stand.pin.at.height);
+        let (mut waiting, mut far) = (Waiting::new(bench.clock), Far::default());
+        let mut last = None;
         loop {
             let trouble = self.round(bench, follower, key).await?;
             let running = bench
@@ -293,13 +336,14 @@ impl<S: ChainSource> Chain<S> {
             if at.is_empty() && trouble.is_none() {
                 return Ok(());
             }
-            told(at.first().map_or(0, |(_, next, _)| *next));
-            if last.as_ref() != Some(&at) {
-                went_on = bench.clock.instant();
-            } else if bench.clock.instant() - went_on >= PATIENCE {
-                return Err(Stop::WhyNot(trouble.unwrap_or(row.state_reason)));
+            if let Some(at) = at.first().and_then(|(_, next, _)| far.is_news(*next)) {
+                told(format!("{} blocks, {at} of {tip}", self.alias));
+            }
+            if last.as_ref() == Some(&at) {
+                let why = trouble.unwrap_or(row.state_reason);
+                self.wait(bench, stand, &mut waiting, &why, told).await?;
             } else {
-                bench.clock.sleep(STALLED_PAUSE).await;
+                waiting = Waiting::new(bench.clock);
             }
             last = Some(at);
         }
@@ -334,7 +378,7 @@ impl<S: ChainSource> Chain<S> {
         bench: &Bench,
         stand: &Stand,
         since_secs: u64,
-        told: &mut (dyn FnMut(u64, u64) + Send),
+        told: Told<'_>,
     ) -> Result<Step, Stop> {
         let (key, tip) = (stand.row.key, stand.pin.at.height);
         let from = self.first_since(stand, since_secs).await?;
@@ -346,9 +390,7 @@ impl<S: ChainSource> Chain<S> {
         });
         let rescan = ask.await?;
         let (mut follower, _) = self.follower(bench, stand.pin).await?;
-        let fed = self
-            .work_off(bench, &mut follower, key, &mut |next| told(next, tip))
-            .await;
+        let fed = self.work_off(bench, &mut follower, stand, told).await;
         if let Err(Stop::WhyNot(_)) = &fed {
             let cancel = move |tx: &mut WriteTx<'_>| tx.cancel_rescan(key, rescan.id, "drill");
             bench.write("cancel a rescan", cancel).await?;
@@ -363,7 +405,7 @@ impl<S: ChainSource> Chain<S> {
     }
 
     /// Lets the node be behind for some rounds, and be back.
-    pub(super) async fn behind(&self, bench: &Bench, stand: &Stand) -> Result<Step, Stop> {
+    pub(super) async fn behind(&self, bench: &Bench, stand: &Stand, told: Told<'_>) -> Result<Step, Stop> {
         let (key, Some(lower)) = (stand.row.key, stand.lower) else {
             return Ok(Step::default());
         };
@@ -372,7 +414,7 @@ impl<S: ChainSource> Chain<S> {
             self.round(bench, &mut follower, key).await?;
         }
         pinned.set(stand.pin);
-        self.work_off(bench, &mut follower, key, &mut |_| {}).await?;
+        self.work_off(bench, &mut follower, stand, told).await?;
         Ok(Step {
             from: Some(lower.at.height),
             to: Some(stand.pin.at.height),
@@ -382,13 +424,18 @@ impl<S: ChainSource> Chain<S> {
     }
 
     /// Feeds the recorded mempool list, and lists that are outdated. `None` where nothing is listed.
-    pub(super) async fn lists(&self, bench: &Bench, stand: &Stand) -> Result<Option<Step>, Stop> {
+    pub(super) async fn lists(
+        &self,
+        bench: &Bench,
+        stand: &Stand,
+        told: Told<'_>,
+    ) -> Result<Option<Step>, Stop> {
         if !self.source.lists_mempool() {
             return Ok(None);
         }
         let key = stand.row.key;
         let (mut follower, _) = self.follower(bench, stand.pin).await?;
-        self.work_off(bench, &mut follower, key, &mut |_| {}).await?;
+        self.work_off(bench, &mut follower, stand, told).await?;
         let list = self.list.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(list) = list else {
             return Err(Stop::WhyNot("the node's mempool could not be listed".to_owned()));

@@ -7,12 +7,15 @@ use crate::clock::Clock;
 use crate::store::{Database, Existing, OpenMode, Store, StoreError, WriteTx};
 use std::fs::{DirBuilder, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 /// Before sixteen digits that nobody else has in the folder's name: processes of two containers may have one
 /// number.
 const PREFIX: &str = "creditd-drill-";
+
+/// What is done where the database, or the backup, is not what it should be.
+pub const OPENING: &str = "open the database";
 
 /// Random bytes of the name.
 const NAME_BYTES: usize = 8;
@@ -42,12 +45,16 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Makes one in `parent`, and clears away what killed drills have left there.
+    /// Makes one in `parent`.
     pub(super) fn make(parent: &Path, is_kept: bool) -> Result<Folder, DrillError> {
-        clear_away(parent);
+        Folder::make_over(parent, is_kept, || {})
+    }
+
+    /// With `meanwhile`, what others do before it is locked.
+    fn make_over(parent: &Path, is_kept: bool, mut meanwhile: impl FnMut()) -> Result<Folder, DrillError> {
         let mut tries = 1;
         loop {
-            match Folder::try_make(parent, is_kept) {
+            match Folder::try_make(parent, is_kept, &mut meanwhile) {
                 Err(DrillError::Folder { source, .. })
                     if source.kind() == ErrorKind::NotFound && parent.is_dir() && tries < MAKE_TRIES =>
                 {
@@ -58,7 +65,7 @@ impl Folder {
         }
     }
 
-    fn try_make(parent: &Path, is_kept: bool) -> Result<Folder, DrillError> {
+    fn try_make(parent: &Path, is_kept: bool, meanwhile: &mut impl FnMut()) -> Result<Folder, DrillError> {
         let mut bytes = [0; NAME_BYTES];
         let chosen = Chance::real().fill(&mut bytes);
         chosen.map_err(|error| DrillError::System(std::io::Error::other(error)))?;
@@ -69,7 +76,12 @@ impl Folder {
         };
         let made = DirBuilder::new().mode(0o700).create(&path);
         made.map_err(failed("make the folder"))?;
-        let running = File::create(path.join(RUNNING)).and_then(|file| file.lock().map(|()| file));
+        let running = File::create(path.join(RUNNING)).and_then(|file| {
+            meanwhile();
+            file.lock()?;
+            // Until it was locked another drill could take the folder for one that a kill had left.
+            is_there(&file, &path.join(RUNNING)).map(|()| file)
+        });
         match running {
             Ok(_running) => Ok(Folder {
                 path,
@@ -87,9 +99,24 @@ impl Folder {
         &self.path
     }
 
+    /// For people, from the root on.
+    pub(super) fn place(&self) -> String {
+        let place = std::path::absolute(&self.path);
+        place.as_deref().unwrap_or(&self.path).display().to_string()
+    }
+
     /// Removes it with all that is in it.
     pub(super) fn remove(&self) {
         remove(&self.path);
+    }
+}
+
+/// Is this still the file of that name? Otherwise [`ErrorKind::NotFound`].
+fn is_there(file: &File, path: &Path) -> std::io::Result<()> {
+    let (ours, named) = (file.metadata()?, std::fs::symlink_metadata(path)?);
+    match (ours.dev(), ours.ino()) == (named.dev(), named.ino()) {
+        true => Ok(()),
+        false => Err(ErrorKind::NotFound.into()),
     }
 }
 
@@ -136,7 +163,8 @@ fn remove(folder: &Path) {
     }
 }
 
-fn clear_away(parent: &Path) {
+/// Clears away what killed drills have left in a folder.
+pub(super) fn clear_away(parent: &Path) {
     let Ok(entries) = std::fs::read_dir(parent) else {
         return;
     };
@@ -181,7 +209,7 @@ impl Bench {
         let (raw, work) = (folder.join("raw.db"), folder.join("creditd.db"));
         remove_beside(&raw);
         remove_beside(&work);
-        let live = Database::open(live, OpenMode::ReadOnly).map_err(failed("open the database"))?;
+        let live = Database::open(live, OpenMode::ReadOnly).map_err(failed(OPENING))?;
         let mut told_percent = 0;
         let made = live.backup(&raw, Existing::Refuse, |progress| {
             let percent = progress.done_pages.saturating_mul(100) / progress.total_pages.max(1);
@@ -345,7 +373,26 @@ mod tests {
         let mut expected = vec![name(&kept), name(last.path()), name(&of("notes"))];
         expected.sort();
         drop(last);
-        drop(Folder::make(parent.path(), false).unwrap());
+        clear_away(parent.path());
         assert_eq!(names(parent.path()), expected);
+    }
+
+    #[test]
+    fn a_folder_that_another_drill_clears_away_before_it_is_locked_is_made_anew() {
+        let parent = tempfile::tempdir().unwrap();
+        let mut others = 0;
+        let folder = Folder::make_over(parent.path(), false, || {
+            others += 1;
+            if others == 1 {
+                clear_away(parent.path());
+            }
+        });
+        let folder = folder.unwrap();
+        assert_eq!(others, 2);
+        assert!(folder.path().join(RUNNING).exists());
+        clear_away(parent.path());
+        assert!(folder.path().join(RUNNING).exists(), "nobody clears it away now");
+        drop(folder);
+        assert_eq!(names(parent.path()), [] as [&str; 0]);
     }
 }

@@ -8,6 +8,7 @@ use super::{DrillError, Stop};
 use crate::config::Config;
 use crate::daemon;
 use crate::deliver::{Deliverer, Settings};
+use crate::jobs::Job;
 use crate::store::{
     Database, Effect, JobOutcome, Keep, Kept, KeptRow, OpenMode, ReadTx, Received, SentRow, StoreError,
 };
@@ -61,7 +62,7 @@ impl Feeding {
 
     /// Runs the jobs, and sends what is due, so that nothing of that is left to do.
     pub(super) async fn settle(&self, bench: &Bench) -> Result<(), Stop> {
-        for job in daemon::drill_jobs(&self.config, &bench.store, bench.clock) {
+        for job in self.jobs_of(bench).await? {
             let mut runs = 0;
             while let JobOutcome::More(_) = job.once(bench.clock).await {
                 runs += 1;
@@ -192,7 +193,7 @@ impl Feeding {
             strange.await?.into_iter().for_each(&mut *wonder);
         }
         // What should not have been new acts now.
-        for job in daemon::drill_jobs(&self.config, &bench.store, bench.clock) {
+        for job in self.jobs_of(bench).await? {
             if job.name() == crate::store::INBOX_JOB {
                 job.once(bench.clock).await;
             }
@@ -200,8 +201,18 @@ impl Feeding {
         Ok(count)
     }
 
+    async fn jobs_of(&self, bench: &Bench) -> Result<Vec<Job>, DrillError> {
+        let inbox = bench.read("read the copy", |tx| tx.inbox_sources()).await?;
+        Ok(daemon::drill_jobs(
+            &self.config,
+            &inbox,
+            &bench.store,
+            bench.clock,
+        ))
+    }
+
     async fn jobs(&self, bench: &Bench, wonder: &mut (dyn FnMut(String) + Send)) -> Result<u64, Stop> {
-        let jobs = daemon::drill_jobs(&self.config, &bench.store, bench.clock);
+        let jobs = self.jobs_of(bench).await?;
         for job in &jobs {
             for _ in 0..JOB_RUNS {
                 if let JobOutcome::Failed(why) = job.once(bench.clock).await {

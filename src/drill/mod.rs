@@ -5,13 +5,16 @@
 mod chains;
 mod copy;
 mod dials;
+mod ends;
 mod error;
 mod feed;
 mod pinned;
 mod report;
 mod restored;
+mod waiting;
 mod words;
 
+pub use copy::OPENING;
 pub use error::DrillError;
 pub use report::{Broken, Changed, Fed, Input, Report, Restored, Settled, Unexpected};
 
@@ -19,13 +22,13 @@ use crate::clock::Clock;
 use crate::config::{ChainConfig, Config};
 use crate::store::{Compared, Database, FED_AGAIN, OpenMode, RowDiff};
 use chains::{Any, Stand, on};
-use copy::{Bench, Folder, check_room};
+use copy::{Bench, Folder, check_room, clear_away};
+use ends::Ends;
 use error::Stop;
 use feed::Feeding;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// How often the copy is made anew because a node has left its tip.
 const COPIES_MAX: u32 = 3;
@@ -75,7 +78,7 @@ impl Default for Drill {
     }
 }
 
-/// Runs it until it is done, or until SIGINT or SIGTERM. `told` is given lines about how far it is.
+/// Runs it until it is done, or until a signal that would end the process. `told` is given lines about how far it is.
 ///
 /// # Errors
 /// [`DrillError`]; nothing is left of the copy then.
@@ -89,18 +92,22 @@ pub fn run(
         .enable_all()
         .build()
         .map_err(DrillError::System)?;
+    let mut ends = {
+        let _context = runtime.enter();
+        Ends::new().map_err(DrillError::System)?
+    };
     let parent = parent(config, drill);
+    // First, because what a killed one has left there may be what takes the room.
+    clear_away(&parent);
     check_room(&parent, drill.from_backup.as_ref().unwrap_or(&config.database))?;
     let folder = Folder::make(&parent, drill.is_kept)?;
     let (path, config, drill) = (folder.path().to_owned(), config.clone(), drill.clone());
+    let is_kept = drill.is_kept;
     let outcome = runtime.block_on(async move {
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(DrillError::System)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(DrillError::System)?;
         // A task, because comparing and copying keep their thread busy for long.
         let working = tokio::spawn(work(config, drill, path, Box::new(told)));
         tokio::select! { biased;
-            _ = interrupt.recv() => Err(DrillError::Interrupted),
-            _ = terminate.recv() => Err(DrillError::Interrupted),
+            () = ends.any() => Err(DrillError::Interrupted),
             ended = working => ended.map_err(|error| DrillError::System(error.into()))?,
         }
     });
@@ -109,7 +116,10 @@ pub fn run(
     }
     // What still runs after a signal works on files that are gone, until the process is.
     runtime.shutdown_background();
-    outcome
+    outcome.map(|report| Report {
+        kept: is_kept.then(|| folder.place()),
+        ..report
+    })
 }
 
 fn parent(config: &Config, drill: &Drill) -> PathBuf {
@@ -205,6 +215,9 @@ async fn lines(config: &Config, drill: &Drill, bench: &Bench, clock: Clock) -> R
         };
         let mut stand = on!(&chain, chain => chain.stand(bench).await)?;
         let mut why_not = None;
+        if stand.is_none() && drill.from_backup.is_some() {
+            why_not = Some("not tried: the backup has read no block of it".to_owned());
+        }
         if let Some(stand) = &mut stand {
             let looked = match drill.from_backup.is_some() {
                 true => on!(&chain, chain => chain.go_to_tip(stand).await),
@@ -252,11 +265,11 @@ impl Running<'_> {
                 continue;
             };
             let settled = match self.drill.from_backup.is_some() {
-                true => on!(&line.chain, chain => chain.restore(&self.bench, stand).await),
+                true => on!(&line.chain, chain => chain.restore(&self.bench, stand, told).await),
                 false => Ok(()),
             };
             let settled = match settled {
-                Ok(()) => on!(&line.chain, chain => chain.settle(&self.bench, stand).await),
+                Ok(()) => on!(&line.chain, chain => chain.settle(&self.bench, stand, told).await),
                 stopped => stopped,
             };
             match settled {
@@ -391,20 +404,14 @@ impl Running<'_> {
             return Ok(());
         };
         let since_secs = self.feeding.since_secs();
-        let mut last = 0;
-        let mut at = |next: u64, tip: u64| {
-            if next >= last + 1_000 {
-                last = next;
-                told(format!("pass {pass}: {alias} blocks, {next} of {tip}"));
-            }
-        };
+        let mut say = |line: String| told(format!("pass {pass}: {line}"));
         let fed = match input {
             Input::Blocks => {
-                let fed = on!(&line.chain, chain => chain.blocks(bench, stand, since_secs, &mut at).await);
+                let fed = on!(&line.chain, chain => chain.blocks(bench, stand, since_secs, &mut say).await);
                 fed.map(Some)
             }
-            Input::Node => on!(&line.chain, chain => chain.behind(bench, stand).await).map(Some),
-            Input::Mempool => on!(&line.chain, chain => chain.lists(bench, stand).await),
+            Input::Node => on!(&line.chain, chain => chain.behind(bench, stand, &mut say).await).map(Some),
+            Input::Mempool => on!(&line.chain, chain => chain.lists(bench, stand, &mut say).await),
             Input::Idempotency | Input::Inbox | Input::Jobs | Input::Deliveries | Input::Start => Ok(None),
         };
         match fed {

@@ -197,6 +197,10 @@ pub struct Report {
     pub is_clean: bool,
     /// Everything could be fed.
     pub is_complete: bool,
+    /// Something that came in was there to be fed.
+    pub is_tried: bool,
+    /// Where the copy is, if it was to be kept.
+    pub kept: Option<String>,
 }
 
 /// More of these say nothing new.
@@ -284,7 +288,18 @@ impl Report {
 
     pub(super) fn conclude(&mut self) {
         self.is_clean = self.changed.is_empty() && self.unexpected.is_empty() && self.violations.is_empty();
-        self.is_complete = self.fed.iter().all(|fed| fed.why_not.is_none());
+        // Jobs, and a start, are there in an empty database too.
+        let came_in = |fed: &Fed| match fed.input {
+            Input::Jobs | Input::Start => false,
+            Input::Blocks
+            | Input::Node
+            | Input::Mempool
+            | Input::Idempotency
+            | Input::Inbox
+            | Input::Deliveries => fed.count > 0,
+        };
+        self.is_tried = self.fed.iter().any(came_in);
+        self.is_complete = self.is_tried && self.fed.iter().all(|fed| fed.why_not.is_none());
     }
 
     /// For people, one line each.
@@ -327,6 +342,9 @@ impl Report {
         if left > 0 {
             lines.push(format!("and {} more", counted(left, "row")));
         }
+        if let Some(kept) = &self.kept {
+            lines.push(format!("{:<12} {kept}, as confidential as a backup", "kept"));
+        }
         lines.push(self.last_line());
         lines
     }
@@ -368,6 +386,12 @@ impl Report {
         );
         match (self.is_clean, self.is_complete) {
             (true, true) => format!("nothing changed: {compared}"),
+            (true, false) if !self.is_tried => {
+                let days = counted(self.days.into(), "day");
+                format!(
+                    "nothing could be tried: nothing of the last {days} is there to come again; {compared}"
+                )
+            }
             (true, false) => format!("nothing changed of what was fed: {compared}; not everything could be"),
             (false, _) => {
                 let mut found = Vec::new();

@@ -8,6 +8,7 @@ use super::{Database, KeptAnswer, KeyScope, NewInbox, OpenMode, ReadTx, StoreErr
 use crate::webhook::Scheme;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rusqlite::config::DbConfig;
 use rusqlite::params;
 use sha2::{Digest as _, Sha256};
 use std::os::unix::fs::PermissionsExt as _;
@@ -88,10 +89,21 @@ impl Database {
         let name = to.to_str().ok_or_else(|| {
             StoreError::Refused(format!("{} is no name that SQLite can open", to.display()))
         })?;
-        let mut database = Database::open_scratch(copy)?;
-        database.write(now_ms, |tx| tx.scrub())?;
-        database.conn.execute("VACUUM INTO ?1", [name])?;
-        database.close()?;
+        let database = Database::open_scratch(copy)?;
+        // What is rewritten is most of some databases: in a log it would stand beside the copy once more.
+        let conn = &database.conn;
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false)?;
+        let journal: String = conn.query_row("PRAGMA journal_mode = OFF", [], |row| row.get(0))?;
+        if journal != "off" {
+            return Err(StoreError::Refused(format!(
+                "the copy keeps its log: its journal mode is {journal}"
+            )));
+        }
+        conn.execute_batch("BEGIN")?;
+        WriteTx::new(conn, now_ms).scrub()?;
+        conn.execute_batch("COMMIT")?;
+        conn.execute("VACUUM INTO ?1", [name])?;
+        drop(database);
         let only_ours = std::fs::Permissions::from_mode(0o600);
         std::fs::set_permissions(to, only_ours)
             .map_err(|error| StoreError::file("keep to ourselves", to, error))

@@ -168,25 +168,38 @@ impl FakeNode {
         self.state().height() as u64
     }
 
+    /// The same from elsewhere, while the test is busy.
+    pub fn shared(&self) -> Arc<Mutex<FakeState>> {
+        Arc::clone(&self.state)
+    }
+
     /// Mines a block with these transactions, which leave the mempool.
     pub fn mine(&self, transactions: Vec<Transaction>) -> Block {
-        let mut state = self.state();
-        state.mempool.retain(|tx| !transactions.contains(tx));
-        let height = u32::try_from(state.chain.len()).unwrap();
-        let block = mine(state.tip().block_hash(), height, transactions);
-        state.chain.push(block.clone());
-        block
+        self.state().mine(transactions)
     }
 
     /// The node goes back to `height`; what it leaves is stale.
     pub fn back_to(&self, height: usize) {
-        let mut state = self.state();
-        let left = state.chain.split_off(height + 1);
-        state.stale.extend(left);
+        self.state().back_to(height);
     }
 }
 
 impl FakeState {
+    /// As [`FakeNode::mine`].
+    pub fn mine(&mut self, transactions: Vec<Transaction>) -> Block {
+        self.mempool.retain(|tx| !transactions.contains(tx));
+        let height = u32::try_from(self.chain.len()).unwrap();
+        let block = mine(self.tip().block_hash(), height, transactions);
+        self.chain.push(block.clone());
+        block
+    }
+
+    /// As [`FakeNode::back_to`].
+    pub fn back_to(&mut self, height: usize) {
+        let left = self.chain.split_off(height + 1);
+        self.stale.extend(left);
+    }
+
     pub fn tip(&self) -> &Block {
         &self.chain[self.chain.len() - 1]
     }

@@ -8,8 +8,8 @@ use creditd::drill::{Drill, Input};
 use serde_json::{Value, json};
 
 use crate::common::asks::{D1, script};
-use crate::common::daemon::Setup;
-use crate::common::fake_chain::{coin, tx};
+use crate::common::daemon::{Daemon, Setup};
+use crate::common::fake_chain::{FakeNode, coin, tx};
 use crate::drill::{DAYS, Shop, fed, text};
 
 /// Faults that act where an input comes again, as one of the daemon would: where, and which input it is.
@@ -125,13 +125,32 @@ fn a_backup_is_restored_and_then_drilled() {
         said.contains("restored     btc from 8 to 12: ") && said.contains("the restore brought: "),
         "{said}"
     );
-    let none = shop.drill(&["--from-backup", "nowhere.db"]);
-    assert_eq!(none.status.code(), Some(2), "{}", text(&none.stderr));
-    assert!(
-        text(&none.stderr).contains("nowhere.db"),
-        "{}",
-        text(&none.stderr)
-    );
+    std::fs::write(shop.daemon.folder().join("notes.db"), "bread, milk").unwrap();
+    for (file, why, next) in [
+        (
+            "nowhere.db",
+            "there is no such file",
+            "that `creditd backup` or [backup] made",
+        ),
+        (
+            "notes.db",
+            "is not a creditd database",
+            "name a backup of creditd",
+        ),
+    ] {
+        let none = shop.drill(&["--from-backup", file]);
+        let said = text(&none.stderr);
+        assert_eq!(none.status.code(), Some(2), "{said}");
+        let head = format!("drill {file}: ");
+        assert!(
+            said.contains(&head) && said.contains(why) && said.contains(next),
+            "{said}"
+        );
+        assert!(
+            !said.contains("creditd run") && !said.contains("in the config"),
+            "{said}"
+        );
+    }
     assert_eq!(shop.copies(), 0);
 }
 
@@ -172,10 +191,13 @@ fn size(folder: &Path) -> u64 {
 fn a_drill_takes_no_more_room_than_it_asks_for() {
     const MB: u64 = 1_000_000;
     let shop = Shop::open();
+    // Of a table that is scrubbed: every row of it is rewritten, and most of each stays.
     shop.spoil(
-        "CREATE TABLE ballast (id INTEGER PRIMARY KEY, bytes BLOB); \
-         WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < 400) \
-         INSERT INTO ballast SELECT id, randomblob(100000) FROM n;",
+        "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < 4000) \
+         INSERT INTO idempotency \
+             (owner, method, path, key, fingerprint, status, body, created_at, keep_until) \
+             SELECT 1, 'POST', '/v1/' || hex(randomblob(5000)), 'k' || id, randomblob(32), 201, \
+                 '{\"id\":' || id || '}', 0, 0 FROM n;",
     );
     let folder = tempfile::tempdir().unwrap();
     let database = std::fs::metadata(shop.daemon.database()).unwrap().len();
@@ -208,4 +230,54 @@ fn a_drill_takes_no_more_room_than_it_asks_for() {
     assert!(peak > database, "{peak}");
     // Most of what is asked for beside the two copies is for what a busy chain writes.
     assert!(peak < 2 * database + 8 * MB, "{peak} of {database}");
+}
+
+/// As one that was made before the first start: a rescan and a restore of it have nothing to go on with.
+#[test]
+fn a_drill_without_anything_to_try_says_so_and_is_no_good_news() {
+    let node = FakeNode::regtest(3);
+    let daemon = Daemon::prepare(&Setup::for_stub(&node.stub));
+    daemon.watch(D1);
+    daemon.json(&["backup", "early.db"]);
+    let backup = [
+        "drill",
+        "--days",
+        DAYS,
+        "--passes",
+        "1",
+        "--from-backup",
+        "early.db",
+    ];
+    for args in [&backup[..], &backup[..5]] {
+        let output = daemon.cli(args);
+        let (said, why) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}{why}");
+        assert!(
+            said.contains("nothing could be tried: nothing of the last 3,650 days"),
+            "{said}"
+        );
+        assert!(
+            why.contains("nothing could be tried") && why.contains("next: "),
+            "{why}"
+        );
+        let is_named = said.contains("NOT FED: not tried: the backup has read no block of it");
+        assert_eq!(is_named, args.len() > 5, "{said}");
+    }
+    let output = daemon.cli(&[&backup[..], &["--json"]].concat());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for (key, is) in [("is_clean", true), ("is_complete", false), ("is_tried", false)] {
+        assert_eq!(report[key], is, "{key}: {report}");
+    }
+}
+
+/// The daemon forgets what sources sent that its config does not name any more, and so does its copy.
+#[test]
+fn the_jobs_of_a_drill_are_those_of_the_inbox_that_the_copy_has() {
+    let shop = Shop::open();
+    shop.spoil("UPDATE inbox SET settled_at = 1 WHERE event_id = 'evt_2'");
+    let report = shop.report(0, &["--passes", "1"]);
+    assert_eq!(fed(&report, "jobs")["count"], 3, "{report}");
+    let settled = report["settled"].as_array().unwrap().iter();
+    let inbox: Vec<&Value> = settled.filter(|settled| settled["table"] == "inbox").collect();
+    assert_eq!(inbox[0]["rows"], 1, "its body is forgotten: {report}");
 }

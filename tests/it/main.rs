@@ -85,6 +85,7 @@ mod depths;
 mod derivations;
 mod differences;
 mod drill;
+mod drill_ends;
 mod drill_places;
 mod evidence;
 mod evm_endpoints;
