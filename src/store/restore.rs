@@ -285,10 +285,14 @@ impl ReadTx<'_> {
             || "has read no block yet".to_owned(),
             |tip| format!("is at height {}", tip.height),
         );
+        let reads = match open.cursor {
+            Some(_) => "reads what came since again",
+            None => "had read none in the backup, so that it begins where `start` in the config says",
+        };
         let (alias, until) = (&row.alias, up_to(&open));
         Ok(Some(format!(
-            "a backup was restored, and {alias} {at} and reads what came since again{until}: until it is at \
-             the tip no address is handed out"
+            "a backup was restored, and {alias} {at} and {reads}{until}: until it is at the tip no address is \
+             handed out"
         )))
     }
 
@@ -305,16 +309,18 @@ fn up_to(open: &RestoredChain) -> String {
 }
 
 fn words(open: &RestoredChain) -> String {
-    let from = open.cursor.map_or_else(
-        || "from its start on".to_owned(),
-        |cursor| format!("from height {} on", cursor + 1),
-    );
     match open.state {
-        RestoreState::CatchingUp => format!(
-            "a backup was restored: blocks {from} are read again{}, and until the tip no address is handed \
-             out",
-            up_to(open)
-        ),
+        RestoreState::CatchingUp => {
+            let reads = match open.cursor {
+                Some(cursor) => format!("blocks from height {} on are read again", cursor + 1),
+                // Where that is nobody knows before the follower is there; most often it is the tip.
+                None => "it had read no block, so that none is read again below where `start` in the config \
+                         says"
+                    .to_owned(),
+            };
+            let up_to = up_to(open);
+            format!("a backup was restored: {reads}{up_to}, and until the tip no address is handed out")
+        }
         RestoreState::Stating | RestoreState::Done | RestoreState::Superseded => {
             "a backup was restored: what may have changed is being told anew".to_owned()
         }

@@ -163,3 +163,39 @@ fn addresses_that_nobody_can_derive_hold_up_their_chain_until_they_are_left_out(
     assert_eq!(credits(&daemon).len(), 1, "what the backup watched is found");
     daemon.assert_sound();
 }
+
+/// Made before the first start, it has no block to go on from: `start` is the tip, and nothing is read again.
+#[test]
+fn a_restored_backup_without_a_block_does_not_say_that_blocks_are_read_again() {
+    let node = FakeNode::regtest(3);
+    let folder = TempDir::new().unwrap();
+    let copy = folder.path().join("backup.db");
+    let mut daemon = Daemon::prepare(&Setup::for_stub(&node.stub));
+    daemon.watch(D1);
+    daemon.json(&["backup", copy.to_str().unwrap()]);
+    daemon.start_again();
+    daemon.wait_height(3);
+    node.mine(vec![tx(&[coin(1)], &[(script(D1), 1_000)])]);
+    daemon.wait_height(4);
+    daemon.stop();
+    for file in ["creditd.db-wal", "creditd.db-shm"] {
+        let _ = std::fs::remove_file(daemon.folder().join(file));
+    }
+    std::fs::copy(&copy, daemon.database()).unwrap();
+    node.mine(Vec::new());
+    daemon.start_again();
+    let report = wait_done(&daemon);
+    assert_eq!(
+        report["restores"][0]["chains"][0]["backup_height"],
+        Value::Null,
+        "{report}"
+    );
+    let deposits = daemon.count("SELECT count(*) FROM deposits");
+    assert_eq!(deposits, 0, "block 4 was not read again");
+    let log = daemon.log();
+    assert!(
+        log.contains("it had read no block, so that none is read again below where `start`"),
+        "{log}"
+    );
+    assert!(!log.contains("are read again"), "{log}");
+}
