@@ -6,6 +6,7 @@
 //! `/rest/headers/N/HASH.bin`.
 
 use super::chain::{Block, Chain};
+use super::derive::derive_addresses;
 use super::encode::{BITS, TARGET, block_bytes, count_size};
 use super::front::RpcError;
 use super::others::{self, transactions_of, written_out};
@@ -82,6 +83,14 @@ pub(super) const CALLS: &[Call] = &[
             Arg::optional("current_tip", Kind::Text),
         ],
         answer: Answer::WaitForBlock,
+    },
+    Call {
+        name: "deriveaddresses",
+        args: &[
+            Arg::needed("descriptor", Kind::Text),
+            Arg::optional("range", Kind::Any),
+        ],
+        answer: Answer::Read(derive_addresses),
     },
     // ---- of other watchers ----
     Call {

@@ -7,6 +7,7 @@ mod calls;
 mod chain;
 mod control;
 mod decoded;
+mod derive;
 mod encode;
 pub mod evm;
 mod faults;

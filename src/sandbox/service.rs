@@ -25,6 +25,16 @@ pub const BITCOIN_PORT: u16 = 18_543;
 /// The port of the EVM node unless told otherwise.
 pub const EVM_PORT: u16 = 18_545;
 
+/// What the addresses of the config are derived from, on Bitcoin and on EVM chains. Nobody has the private
+/// keys: point and chain code are SHA-256 of `creditd sandbox, bitcoin` (`evm`), with a zero byte behind it,
+/// and of the same with `, chain code`.
+const ACCOUNTS: [&str; 2] = [
+    "tpubDC2Q4xK4XH72Gc1pNBJaCK6zZ5a28Snc6uyoL2mJCNNXoVGQajoWwARFwcgt1zKNjWVxEXicux6hrKewpocDJsgBezxrG8DJDt\
+     WxkLor2Nc",
+    "xpub6BemYiVNp19a2DVpphehzXPb5T7kJR6UAUoQSqA5SPzV9Gs3wBEv1w49GDiutb6bv7Yhue7LcDcd1yYe5mRLqeCpp8ULf418wc\
+     DMBhq5yLa",
+];
+
 /// In the sandbox's folder: where everything is, for whoever drives it.
 pub const STATE_FILE: &str = "sandbox.json";
 
@@ -171,6 +181,12 @@ impl Service {
                 token.decimals
             );
         }
+        let [bitcoin, evm] = ACCOUNTS;
+        config += &format!(
+            "\n# Addresses for invoices, of keys that nobody has.\n[[addresses]]\nname = \"btc\"\nchain = \"btc\"\n\
+             xpub = \"{bitcoin}\"\nscript = \"wpkh\"\npool = 100\n\n[[addresses]]\nname = \"evm\"\nchain = \"evm\"\n\
+             xpub = \"{evm}\"\npool = 100\n"
+        );
         config
     }
 

@@ -150,6 +150,7 @@ mod sample;
 mod sample_evm;
 mod sandbox;
 mod sandbox_evm;
+mod sandbox_invoices;
 mod sandbox_service;
 mod sandbox_troubles;
 mod schema;

@@ -4,7 +4,7 @@
 
 mod bad;
 
-use bad::{bad_forms, bad_questions};
+use bad::{bad_forms, bad_questions, derived};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -315,6 +315,7 @@ fn sandbox_answers_as_a_real_node_does() {
     pair.compare_all("at genesis", &[], &[]);
     bad_questions(&mut pair);
     bad_forms(&mut pair);
+    derived(&mut pair);
     pair.mine(120);
     pair.compare_all("after 120 blocks", &[], &[]);
     let (kept, lost) = payments(&mut pair);

@@ -92,3 +92,47 @@ pub fn bad_forms(pair: &mut Pair) {
         assert_eq!(status, 401, "{}", side.name);
     }
 }
+
+const TPUB: &str = "tpubDC2Q4xK4XH72Gc1pNBJaCK6zZ5a28Snc6uyoL2mJCNNXoVGQajoWwARFwcgt1zKNjWVxEXicux6hrKewpocDJsgBezxrG\
+                    8DJDtWxkLor2Nc";
+
+/// Addresses of descriptors, and what is no descriptor or no range.
+pub fn derived(pair: &mut Pair) {
+    let with_checksum = |words: String| {
+        let told = pair.theirs.call("getdescriptorinfo", json!([words]));
+        format!("{words}#{}", told["checksum"].as_str().unwrap())
+    };
+    let [wpkh, sh, pkh, tr] = [("wpkh(", ")"), ("sh(wpkh(", "))"), ("pkh(", ")"), ("tr(", ")")]
+        .map(|(before, after)| with_checksum(format!("{before}{TPUB}/0/*{after}")));
+    let multi = with_checksum(format!("wsh(sortedmulti(1,{TPUB}/0/*,{TPUB}/1/*))"));
+    let one = with_checksum(format!("wpkh({TPUB}/0/7)"));
+    let hardened = with_checksum(format!("wpkh({TPUB}/0/*h)"));
+    let bare = with_checksum(format!("pk({TPUB}/0/*)"));
+    for params in [
+        json!([wpkh, [0, 9]]),
+        json!([wpkh, 3]),
+        json!([wpkh, [2_147_483_640_u32, 2_147_483_647_u32]]),
+        json!([sh, [5, 9]]),
+        json!([pkh, [5, 9]]),
+        json!([tr, [5, 9]]),
+        json!([multi, [0, 3]]),
+        json!([one]),
+        json!([one, [0, 1]]),
+        json!([hardened, [0, 1]]),
+        json!([bare, [0, 1]]),
+        json!([wpkh]),
+        json!([wpkh, [3, 2]]),
+        json!([wpkh, [-1, 2]]),
+        json!([wpkh, [0, 2_147_483_648_u32]]),
+        json!([wpkh, [0, 1_000_000]]),
+        json!([wpkh, "a"]),
+        json!([wpkh, [0]]),
+        json!([wpkh.split('#').next(), [0, 1]]),
+        json!([format!("{}#00000000", wpkh.split('#').next().unwrap()), [0, 1]]),
+        json!([format!("{}#000", wpkh.split('#').next().unwrap()), [0, 1]]),
+        json!([5]),
+        json!([]),
+    ] {
+        pair.ask("descriptors", "deriveaddresses", params);
+    }
+}
