@@ -204,7 +204,10 @@ pub fn split_refusal(text: &str) -> (&str, Option<&str>) {
 pub fn database_step(error: &StoreError) -> Option<&str> {
     match error {
         StoreError::Busy(_) => Some("try again in a moment; nothing was written"),
-        StoreError::DiskFull(_) => Some("make room on the disk, then try again; nothing was written"),
+        StoreError::DiskFull(_) => Some(
+            "make room on the disk (or raise the limit of a file, `ulimit -f`), then try again; nothing was \
+             written",
+        ),
         StoreError::Missing(_) => {
             Some("creditd run, or creditd watch add; or correct `database` in the config")
         }
@@ -239,6 +242,7 @@ pub fn file_step(error: &std::io::Error) -> Option<&'static str> {
         }
         ErrorKind::ReadOnlyFilesystem => Some("mount it for writing, or name a place that can be written"),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Some("make room on the disk, then try again"),
+        ErrorKind::FileTooLarge => Some("raise the limit of a file's size (`ulimit -f`, LimitFSIZE=)"),
         ErrorKind::AlreadyExists => Some("name another file, or move that one away"),
         ErrorKind::IsADirectory | ErrorKind::NotADirectory => Some("name a file in an existing folder"),
         ErrorKind::InvalidFilename => Some("name a shorter file"),

@@ -101,6 +101,15 @@ fn pid_text(pid: Option<u32>) -> String {
     pid.map_or_else(String::new, |pid| format!(" (process {pid})"))
 }
 
+/// No room for more: of the disk, of the account on it, or of one file (`ulimit -f`).
+pub(super) fn is_full(kind: std::io::ErrorKind) -> bool {
+    use std::io::ErrorKind;
+    matches!(
+        kind,
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
+    )
+}
+
 impl StoreError {
     /// An error about a file beside the database.
     pub(super) fn file(doing: &'static str, path: &Path, source: std::io::Error) -> StoreError {
@@ -113,12 +122,9 @@ impl StoreError {
 
     /// True where waiting and trying again is enough: somebody else writes, or the disk is full.
     pub fn is_passing(&self) -> bool {
-        use std::io::ErrorKind;
         match self {
             StoreError::DiskFull(_) | StoreError::Busy(_) => true,
-            StoreError::File { source, .. } => {
-                matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
-            }
+            StoreError::File { source, .. } => is_full(source.kind()),
             StoreError::Constraint(_)
             | StoreError::StaleEpoch { .. }
             | StoreError::Io(_)

@@ -290,15 +290,23 @@ fn may_be_out_of_space(extended_code: i32) -> bool {
 
 /// Asks the disk itself, because SQLite's record of the system's error has no safe way out of rusqlite: does
 /// a file as large as a step of the log's index fit beside the database? If space came back in between, the
-/// error counts as a broken disk, which is the safe side.
+/// error counts as a broken disk, which is the safe side. The file is as long as the longest of the
+/// database's, most of it a hole: a limit of a file's size (`ulimit -f`) is met there too.
 pub(super) fn is_out_of_space(conn: &Connection) -> bool {
-    use std::io::{ErrorKind, Write as _};
+    use std::io::{Seek as _, SeekFrom, Write as _};
     let Some(path) = conn.path().filter(|path| !path.is_empty()) else {
         return false;
     };
-    let probe = super::lock::beside(std::path::Path::new(path), ".space");
-    let written = std::fs::File::create(&probe)
-        .and_then(|mut file| file.write_all(&[0; PROBE_BYTES]).and_then(|()| file.sync_all()));
+    let path = std::path::Path::new(path);
+    let probe = super::lock::beside(path, ".space");
+    let length = |suffix| std::fs::metadata(super::lock::beside(path, suffix)).map_or(0, |file| file.len());
+    let longest = ["", "-wal", "-shm"].map(length).into_iter().max().unwrap_or(0);
+    let written = std::fs::File::create(&probe).and_then(|mut file| {
+        file.write_all(&[0; PROBE_BYTES])?;
+        file.seek(SeekFrom::Start(longest))?;
+        file.write_all(&[0; PROBE_BYTES])?;
+        file.sync_all()
+    });
     let _ = std::fs::remove_file(&probe);
-    matches!(written, Err(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
+    written.is_err_and(|error| super::error::is_full(error.kind()))
 }

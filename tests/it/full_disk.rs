@@ -196,3 +196,58 @@ fn a_disk_that_fills_in_a_catch_up_loses_no_block_even_over_a_kill() {
     daemon.assert_sound();
     daemon.stop();
 }
+
+/// The limit of a file's size comes as a signal (SIGXFSZ) that ends whoever does not expect it.
+#[test]
+fn a_file_that_may_not_grow_is_a_full_disk_and_no_silent_death() {
+    let node = FakeNode::regtest(3);
+    let mut daemon = Daemon::start(&Setup {
+        ops_listen: "127.0.0.1:0".to_owned(),
+        ..Setup::for_stub(&node.stub)
+    });
+    daemon.wait_height(3);
+    daemon.watch(D1);
+    let limit = |daemon: &Daemon, bytes: &str| {
+        let set = Command::new("prlimit")
+            .arg(format!("--pid={}", daemon.pid()))
+            .arg(format!("--fsize={bytes}:"))
+            .status();
+        assert!(set.unwrap().success());
+    };
+    let length = |suffix: &str| {
+        let file = daemon.folder().join(format!("creditd.db{suffix}"));
+        std::fs::metadata(file).map_or(0, |file| file.len())
+    };
+    // Not one page more in the log, nor in the database.
+    let longest = length("").max(length("-wal"));
+    limit(&daemon, &(longest.min(16 << 10)).to_string());
+    let paid = tx(&[coin(1)], &[(script(D1), 1_000_000)]);
+    let txid = paid.compute_txid().to_string();
+    node.mine(vec![paid]);
+    node.mine(Vec::new());
+    node.mine(Vec::new());
+    wait_btc(&daemon, "disk_full");
+    assert!(daemon.is_running());
+    limit(&daemon, "unlimited");
+    daemon.wait_deposit(&txid, 0, "credited");
+    wait_btc(&daemon, "following");
+    daemon.stop();
+    daemon.assert_sound();
+
+    // A command that cannot write says so.
+    let command = daemon.command(&["backup", "copy.db"]);
+    let mut limited = Command::new("sh");
+    limited
+        .args(["-c", "ulimit -f 20; exec \"$0\" \"$@\""])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .current_dir(daemon.folder());
+    let output = limited.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("the disk is full") && said.contains("ulimit -f"),
+        "{said}"
+    );
+    assert!(!daemon.folder().join("copy.db").exists());
+}
