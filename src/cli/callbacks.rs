@@ -4,7 +4,7 @@ use super::callback_args::CallbackFilter;
 use super::open;
 use super::out::Out;
 use super::table::{Align, Table};
-use super::{Outcome, next_position};
+use super::{Outcome, read_page};
 use crate::clock::{Clock, millis, rfc3339};
 use crate::config::Config;
 use crate::store::report::{AttemptRow, Blocker, DeliveryFilter, DeliveryRow, Listed, Page};
@@ -129,9 +129,10 @@ pub(super) fn list(out: &mut Out, config: &Config, args: &CallbackFilter) -> any
         endpoint: args.endpoint.clone(),
         state: args.state.map(|state| state.word()),
     };
-    let page = open::page(&args.page);
-    let rows = open::reader(config)?.read(|tx| standings(tx, config, &filter, page))?;
-    let next = next_position(&rows, page);
+    let database = open::reader(config)?;
+    let (rows, next) = read_page(open::page(&args.page), |page| {
+        database.read(|tx| standings(tx, config, &filter, page))
+    })?;
     if out.json {
         let rows: Vec<DeliveryJson> = rows.into_iter().map(|listed| json(listed.row)).collect();
         return out.list("callbacks", &rows, next);

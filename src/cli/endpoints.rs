@@ -5,7 +5,7 @@ use super::callback_args::{EndpointAdd, EndpointList};
 use super::open;
 use super::out::Out;
 use super::table::{Align, Table};
-use super::{Outcome, Problem, next_position};
+use super::{Outcome, Problem, read_page};
 use crate::chance::Chance;
 use crate::clock::rfc3339;
 use crate::config::Config;
@@ -171,9 +171,16 @@ pub(super) fn list(
         invoice,
         is_paused: args.paused,
     };
-    let page = open::page(&args.page);
-    let rows = open::reader(config)?.read(|tx| tx.list_endpoints(&filter, page))?;
-    let next = next_position(&rows, page);
+    let database = open::reader(config)?;
+    if let Some(invoice) = &filter.invoice
+        && database.read(|tx| tx.invoice(invoice))?.is_none()
+    {
+        let next = "`creditd invoices list` shows ids";
+        return Err(Problem::found(format!("there is no invoice {invoice}"), next).into());
+    }
+    let (rows, next) = read_page(open::page(&args.page), |page| {
+        database.read(|tx| tx.list_endpoints(&filter, page))
+    })?;
     let endpoints = rows.into_iter().map(|listed| listed.row);
     if out.json {
         let rows: Vec<EndpointJson> = endpoints.map(json).collect();
@@ -195,11 +202,12 @@ pub(super) fn list(
         let owner = endpoint.merchant.unwrap_or_else(|| "(ops)".to_owned());
         table.row(vec![endpoint.id, owner, endpoint.url, endpoint.types, state]);
     }
-    out.table(
-        &table,
-        "no such endpoints; `creditd endpoint add` makes one",
-        next,
-    )
+    let empty = match (&filter.invoice, filter.is_paused) {
+        (Some(_), _) => "no endpoint is told of this invoice alone: it is named when the invoice is made",
+        (None, true) => "no such endpoint is paused",
+        (None, false) => "no such endpoints; `creditd endpoint add` makes one",
+    };
+    out.table(&table, empty, next)
 }
 
 /// Pauses or resumes.

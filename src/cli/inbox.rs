@@ -67,6 +67,9 @@ fn json(row: InboxRow) -> InboxJson {
 /// Lists them, newest first.
 pub(super) fn list(out: &mut Out, config: &Config, args: &InboxList) -> anyhow::Result<Outcome> {
     let database = open::reader(config)?;
+    if let Some(source) = &args.source {
+        refuse_unknown(config, source, database.read(|tx| tx.inbox_sources())?)?;
+    }
     let filter = InboxFilter {
         source: args.source.clone(),
         state: args.state.map(|state| state.word().to_owned()),
@@ -81,6 +84,24 @@ pub(super) fn list(out: &mut Out, config: &Config, args: &InboxList) -> anyhow::
         csv,
     };
     super::list_page(out, (&args.page, args.csv), &shapes, read, shown)
+}
+
+/// A source that is neither in the config nor in the inbox is a misspelt one.
+fn refuse_unknown(config: &Config, source: &str, mut known: Vec<String>) -> Result<(), Problem> {
+    known.extend(config.inbox.iter().map(|named| named.source.clone()));
+    known.sort();
+    known.dedup();
+    match known.iter().any(|known| known == source) {
+        true => Ok(()),
+        false if known.is_empty() => Err(Problem::found(
+            format!("there is no source {source}, nor any other"),
+            "name one as [[inbox]] in the config (docs/inbox.md)",
+        )),
+        false => {
+            let next = format!("--source with one of {}", known.join(", "));
+            Err(Problem::found(format!("there is no source {source}"), next))
+        }
+    }
 }
 
 fn table(rows: Vec<InboxJson>) -> Table {
@@ -251,8 +272,17 @@ pub(super) fn retry(out: &mut Out, config: &Config, typed: &str, asked: &Repair)
             );
         }
     }
+    let is_named = config.inbox.iter().any(|source| source.source == row.source);
+    let missing = match is_named {
+        true => String::new(),
+        false => format!(
+            "; the config has no [[inbox]] source {}: bring it back and restart the daemon first, or the \
+             event is parked again",
+            row.source
+        ),
+    };
     let text = format!(
-        "try {id} of {} again; its last run failed: {}",
+        "try {id} of {} again; its last run failed: {}{missing}",
         row.source,
         shown(&row.note)
     );

@@ -23,6 +23,7 @@ mod jobs;
 mod key_args;
 mod keys;
 mod ledger;
+mod limits;
 mod once;
 mod open;
 mod out;
@@ -109,6 +110,7 @@ impl Problem {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
+    limits::survive_file_size();
     let typed = Cli::command().try_get_matches();
     let parsed = typed.and_then(|typed| {
         let cli = Cli::from_arg_matches(&typed);
@@ -420,15 +422,13 @@ fn list_page<T, J: serde::Serialize>(
     out: &mut Out,
     (page, is_csv): (&Page, bool),
     shapes: &Shapes<J>,
-    mut read: impl FnMut(report::Page) -> Result<Vec<Listed<T>>, StoreError>,
+    read: impl FnMut(report::Page) -> Result<Vec<Listed<T>>, StoreError>,
     shown: impl Fn(Vec<Listed<T>>) -> Vec<J>,
 ) -> anyhow::Result<Outcome> {
     if is_csv {
         return csv(out, page, read, |rows| (shapes.csv)(shown(rows)));
     }
-    let page = open::page(page);
-    let rows = read(page)?;
-    let next = next_position(&rows, page);
+    let (rows, next) = read_page(open::page(page), read)?;
     let rows = shown(rows);
     if out.json {
         return out.list(shapes.name, &rows, next);
@@ -449,8 +449,7 @@ fn csv<T>(
     };
     let mut is_first = true;
     loop {
-        let rows = read(at)?;
-        let next = next_position(&rows, at);
+        let (rows, next) = read_page(at, &mut read)?;
         out.csv(&table(rows), is_first)?;
         match next {
             Some(after) if page.limit.is_none() => at.after = Some(after),
@@ -460,8 +459,18 @@ fn csv<T>(
     }
 }
 
-/// Where the page after this one begins: a full page may have one.
-fn next_position<T>(rows: &[Listed<T>], page: report::Page) -> Option<i64> {
-    let is_full = rows.len() == page.limit as usize;
-    rows.last().filter(|_| is_full).map(|last| last.position)
+/// A page, and where the one after it begins, if there is any: a row more than is shown is asked for.
+fn read_page<T, E>(
+    page: report::Page,
+    read: impl FnOnce(report::Page) -> Result<Vec<Listed<T>>, E>,
+) -> Result<(Vec<Listed<T>>, Option<i64>), E> {
+    let shown = page.limit as usize;
+    let mut rows = read(report::Page {
+        limit: page.limit.saturating_add(1),
+        ..page
+    })?;
+    let is_more = rows.len() > shown;
+    rows.truncate(shown);
+    let next = rows.last().filter(|_| is_more).map(|last| last.position);
+    Ok((rows, next))
 }

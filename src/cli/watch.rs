@@ -126,8 +126,7 @@ pub(super) fn list(
     page: &Page,
     filter: Filter,
 ) -> anyhow::Result<Outcome> {
-    let (chains, rows) = read(config, chain, page, filter)?;
-    let next = super::next_position(&rows, open::page(page));
+    let (chains, (rows, next)) = read(config, chain, page, filter)?;
     if out.json {
         let addresses: Vec<AddressJson> = rows.into_iter().map(|listed| json(&chains, listed)).collect();
         return out.list("addresses", &addresses, next);
@@ -161,14 +160,16 @@ fn read(
     chain: &ChainArg,
     page: &Page,
     filter: Filter,
-) -> anyhow::Result<(Chains, Vec<Listed<AddressRow>>)> {
+) -> anyhow::Result<(Chains, (Vec<Listed<AddressRow>>, Option<i64>))> {
     let database = open::reader(config)?;
     let chains = database.read(Chains::read)?;
     let filter = Filter {
         chain: chains.filter(config, chain)?,
         ..filter
     };
-    let rows: Result<_, StoreError> = database.read(|tx| tx.list_addresses(&filter, open::page(page)));
+    let rows: Result<_, StoreError> = super::read_page(open::page(page), |page| {
+        database.read(|tx| tx.list_addresses(&filter, page))
+    });
     Ok((chains, rows?))
 }
 

@@ -60,11 +60,15 @@ fn events_of_others_are_listed_and_shown_with_what_came_of_them() {
         (&["--state", "waiting"], vec![]),
         (&["--set-aside"], vec!["evt_1"]),
         (&["--source", "gateway"], vec!["evt_2", "evt_1"]),
-        (&["--source", "other"], vec![]),
         (&["--limit", "1"], vec!["evt_2"]),
     ] {
         assert_eq!(list(args), expected, "{args:?}");
     }
+    let misspelt = told(&sample, &["inbox", "list", "--source", "gatewya"], 1);
+    assert!(
+        misspelt.contains("there is no source gatewya") && misspelt.contains("--source with one of gateway"),
+        "{misspelt}"
+    );
     let table = told(&sample, &["inbox", "list"], 0);
     assert!(
         table.contains("the amount x is none; 1 with another content set aside"),
@@ -96,6 +100,8 @@ fn a_parked_event_has_another_turn_on_an_operators_word() {
     let retry = ["inbox", "retry", &id, "--reason", "config corrected"];
     let dry = told(&sample, &retry, 0);
     assert!(dry.contains("the amount x is none"), "{dry}");
+    let removed = "the config has no [[inbox]] source gateway: bring it back and restart the daemon first";
+    assert!(dry.contains(removed), "{dry}");
     assert_eq!(state(), "parked");
     let apply = [&retry[..], &["--apply"]].concat();
     told(&sample, &apply, 0);
@@ -105,4 +111,32 @@ fn a_parked_event_has_another_turn_on_an_operators_word() {
     let done = ids::inbox_id("gateway", "evt_2");
     let refused = told(&sample, &["inbox", "retry", &done, "--reason", "x", "--apply"], 1);
     assert!(refused.contains("is done"), "{refused}");
+}
+
+#[test]
+fn a_page_that_is_the_last_one_names_no_other() {
+    let (sample, _) = with_inbox();
+    for (limit, is_more) in [("1", true), ("2", false), ("3", false)] {
+        let page = told(&sample, &["inbox", "list", "--limit", limit], 0);
+        assert_eq!(page.contains("more: --after"), is_more, "{limit}: {page}");
+        let page = sample.files.json(&["inbox", "list", "--limit", limit]);
+        assert_eq!(page["next"].is_null(), !is_more, "{limit}: {page}");
+    }
+    let csv = told(&sample, &["inbox", "list", "--csv", "--limit", "1"], 0);
+    assert_eq!(csv.lines().count(), 2, "{csv}");
+}
+
+#[test]
+fn endpoints_of_an_invoice_that_is_not_there_are_no_empty_list() {
+    let (sample, id) = Sample::with_invoice();
+    let unknown = told(&sample, &["endpoint", "list", "--invoice", "inv_00000000"], 1);
+    assert!(
+        unknown.contains("there is no invoice inv_00000000") && unknown.contains("creditd invoices list"),
+        "{unknown}"
+    );
+    let none = told(&sample, &["endpoint", "list", "--invoice", &id], 0);
+    assert!(
+        none.contains("no endpoint is told of this invoice alone") && !none.contains("endpoint add"),
+        "{none}"
+    );
 }
