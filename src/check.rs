@@ -2,12 +2,16 @@
 //! database together and changes neither, not even a restored backup or the log that a killed daemon left;
 //! every line that is not good names the next step.
 
+mod branch;
 mod callbacks;
+mod clock;
 mod evm;
 pub mod pools;
 mod restore;
 pub mod running;
+mod unnamed;
 
+use crate::address::Derivation;
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::clock::Clock;
@@ -16,9 +20,11 @@ use crate::config::{
 };
 use crate::egress::HttpDial;
 use crate::inbox::{self, InboxError};
-use crate::rules::{ChainId, HeldHeader};
-use crate::store::{ChainRow, Database, OpenMode, StoreError};
+use crate::rules::HeldHeader;
+use crate::store::{Database, OpenMode, StoreError};
 use crate::telemetry::{counted, error_line};
+use branch::Known;
+use clock::clock_line;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
@@ -38,8 +44,8 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// What was looked at: `database`, `daemon`, `callbacks`, `ops`, `api`, `pages`, `restore`, `addresses`,
-    /// `inbox`, `backup`, `config`, `node`, `network`, `rest`, `sync`, `start`, `pruning`, `clock`; of EVM
-    /// chains also `tags`, `blocks`, `logs`, `receipts`, `traces`, `eip7708`, `pending`, `token`, `balance`,
+    /// `chain`, `inbox`, `backup`, `config`, `node`, `network`, `rest`, `sync`, `branch`, `start`, `pruning`,
+    /// `clock`; of EVM chains also `tags`, `blocks`, `logs`, `receipts`, `traces`, `eip7708`, `pending`, `token`, `balance`,
     /// `coin`, `limit`, `quorum`, `inner`.
     pub name: &'static str,
     /// The endpoint's name, where the line is about one of several.
@@ -53,10 +59,6 @@ pub struct Line {
     /// What to do about it; empty where there is nothing to do.
     pub next_step: String,
 }
-
-/// A newest block further than this in our future means that our clock is behind: Bitcoin Core refuses blocks
-/// more than two hours ahead of its own. A clock that runs ahead cannot be told from a quiet network.
-const CLOCK_SLACK_SECS: i64 = 2 * 3600;
 
 /// Looks at everything that the config names.
 ///
@@ -80,15 +82,17 @@ pub fn check(config: &Config) -> std::io::Result<Vec<Line>> {
         line("pages", Verdict::Good, found, "")
     }));
     lines.extend(restore::lines(config, &running));
+    lines.extend(unnamed::lines(config));
     lines.extend(pools::lines(config));
     lines.extend(config.inbox.iter().map(inbox_line));
     lines.extend(config.backup.as_ref().map(backup_line));
     for chain in &config.bitcoin {
-        let cursor = known_chain(&config.database, &chain.chain).and_then(|known| known.cursor);
-        lines.extend(runtime.block_on(chain_lines(chain, cursor.as_ref(), clock)));
+        let known = branch::known(config, &chain.chain, chain.reorg_window);
+        let pools = pools::derived(config, &chain.chain);
+        lines.extend(runtime.block_on(chain_lines(chain, &pools, known.as_ref(), clock)));
     }
     for chain in &config.evm {
-        let known = known_chain(&config.database, &chain.chain);
+        let known = branch::known(config, &chain.chain, chain.reorg_window);
         lines.extend(runtime.block_on(evm::lines(chain, known.as_ref(), clock)));
     }
     Ok(lines)
@@ -262,23 +266,18 @@ pub fn secret_step(error: &SecretError) -> &'static str {
     }
 }
 
-fn known_chain(database: &Path, chain: &ChainId) -> Option<ChainRow> {
-    let database = Database::open(database, OpenMode::ReadOnly).ok()?;
-    database.read(|tx| tx.chain(chain)).ok()?
-}
-
-async fn chain_lines(chain: &BitcoinChain, cursor: Option<&HeldHeader>, clock: Clock) -> Vec<Line> {
+async fn chain_lines(
+    chain: &BitcoinChain,
+    pools: &[(&str, &Derivation)],
+    known: Option<&Known>,
+    clock: Clock,
+) -> Vec<Line> {
     let mut lines = match BitcoinConfig::of(chain) {
         Ok(config) => {
             let faults = config.faults();
             if faults.is_empty() {
-                node_lines(
-                    chain,
-                    &BitcoinSource::new(config, HttpDial::new(), clock),
-                    cursor,
-                    clock,
-                )
-                .await
+                let source = BitcoinSource::new(config, HttpDial::new(), clock);
+                node_lines(chain, &source, pools, known, clock).await
             } else {
                 faults
                     .into_iter()
@@ -321,7 +320,8 @@ fn node_step(chain: &BitcoinChain) -> String {
 async fn node_lines(
     chain: &BitcoinChain,
     source: &BitcoinSource<HttpDial>,
-    cursor: Option<&HeldHeader>,
+    pools: &[(&str, &Derivation)],
+    known: Option<&Known>,
     clock: Clock,
 ) -> Vec<Line> {
     let identity = match source.identity().await {
@@ -358,11 +358,18 @@ async fn node_lines(
     match source.tip().await {
         Ok(tip) => {
             lines.push(sync_line(chain, &tip, clock));
+            if let Some(known) = known {
+                lines.extend(branch::line_of(source, &tip, known).await);
+            }
+            let cursor = known.and_then(|known| known.row.cursor.as_ref());
             lines.extend(start_line(chain.start, &tip, cursor));
             lines.push(pruning_line(&tip, cursor));
             lines.push(clock_line(&tip, clock));
         }
         Err(error) => lines.push(line("sync", Verdict::Bad, error_line(&error), "ask again")),
+    }
+    for (name, derivation) in pools {
+        lines.extend(pools::derive_line(source, name, derivation).await);
     }
     lines
 }
@@ -457,16 +464,4 @@ fn pruning_line(tip: &NodeTip, cursor: Option<&HeldHeader>) -> Line {
             "",
         ),
     }
-}
-
-fn clock_line(tip: &NodeTip, clock: Clock) -> Line {
-    let ahead_secs = i64::try_from(tip.time_secs).unwrap_or(i64::MAX) - clock.now_ms() / 1000;
-    if ahead_secs > CLOCK_SLACK_SECS {
-        let found = format!(
-            "the newest block is {} in our future",
-            counted(ahead_secs.unsigned_abs() / 60, "minute")
-        );
-        return line("clock", Verdict::Bad, found, "set this machine's clock (NTP)");
-    }
-    line("clock", Verdict::Good, "not behind the newest block", "")
 }

@@ -4,7 +4,9 @@
 mod calls;
 mod tokens;
 
-use super::{Line, Verdict, clock_line, counted, line, secret_step, start_line};
+use super::branch::{self, Known};
+use super::clock::clock_line;
+use super::{Line, Verdict, counted, line, secret_step, start_line};
 use crate::chain::evm::endpoints::{Node, Standing};
 use crate::chain::evm::{EvmSource, Pinned};
 use crate::chain::rpc::{Answer, Limits, Question};
@@ -14,7 +16,6 @@ use crate::config::{EndpointUrl, EvmChain, EvmEndpoint, InnerSource};
 use crate::egress::HttpDial;
 use crate::rules::BlockHash;
 use crate::rules::policy::{Policy, Requirement};
-use crate::store::ChainRow;
 use crate::telemetry::error_line;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -35,11 +36,11 @@ struct Exam<'c> {
 }
 
 /// All that is to be said of a chain.
-pub(super) async fn lines(chain: &EvmChain, known: Option<&ChainRow>, clock: Clock) -> Vec<Line> {
-    let mut genesis = known.and_then(|row| row.genesis);
+pub(super) async fn lines(chain: &EvmChain, known: Option<&Known>, clock: Clock) -> Vec<Line> {
+    let mut genesis = known.and_then(|known| known.row.genesis);
     let (mut lines, mut tips) = (Vec::new(), Vec::new());
     for endpoint in &chain.endpoints {
-        let (found, usable) = of_endpoint(chain, endpoint, genesis, clock).await;
+        let (found, usable) = of_endpoint((chain, endpoint), genesis, known, clock).await;
         let name = Some(endpoint.name.clone());
         lines.extend(found.into_iter().map(|line| Line {
             endpoint: name.clone(),
@@ -59,7 +60,7 @@ pub(super) async fn lines(chain: &EvmChain, known: Option<&ChainRow>, clock: Clo
         }
     }
     lines.extend(quorum_line(chain, tips.len()));
-    let cursor = known.and_then(|row| row.cursor.as_ref());
+    let cursor = known.and_then(|known| known.row.cursor.as_ref());
     let highest = tips.into_iter().max_by_key(|tip| tip.height);
     lines.extend(highest.and_then(|tip| start_line(chain.start, &tip, cursor)));
     lines.extend(chain.native.as_ref().map(|native| inner_line(native.inner)));
@@ -71,9 +72,9 @@ pub(super) async fn lines(chain: &EvmChain, known: Option<&ChainRow>, clock: Clo
 
 /// What is found of an endpoint, and where it stands if it can be used.
 async fn of_endpoint(
-    chain: &EvmChain,
-    endpoint: &EvmEndpoint,
+    (chain, endpoint): (&EvmChain, &EvmEndpoint),
     genesis: Option<BlockHash>,
+    known: Option<&Known>,
     clock: Clock,
 ) -> (Vec<Line>, Option<(Identity, NodeTip)>) {
     let dial = HttpDial::believing(endpoint.ca_file.clone());
@@ -105,6 +106,10 @@ async fn of_endpoint(
         }
     };
     exam.sync(&tip, clock);
+    if let Some(known) = known {
+        let line = branch::line_of(&exam.source, &tip, known).await;
+        exam.lines.extend(line);
+    }
     exam.lines.push(clock_line(&tip, clock));
     exam.tags(&tip);
     exam.calls(&tip).await;

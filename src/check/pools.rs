@@ -2,7 +2,11 @@
 //! names that the config does not have.
 
 use super::{Line, Verdict, line};
-use crate::config::{AddressSource, Config};
+use crate::address::Derivation;
+use crate::chain::bitcoin::BitcoinSource;
+use crate::config::{AddressSource, Config, Scope, SourceFrom};
+use crate::egress::Dial;
+use crate::rules::ChainId;
 use crate::store::{Database, OpenMode, SourceRow};
 use crate::telemetry::error_line;
 
@@ -129,6 +133,40 @@ fn unknown(source: &AddressSource, state: PoolState, trouble: Option<String>) ->
         trouble,
         row: None,
     }
+}
+
+/// The pools whose addresses a node of the chain has to derive, too.
+pub(super) fn derived<'c>(config: &'c Config, chain: &ChainId) -> Vec<(&'c str, &'c Derivation)> {
+    let of_chain = |source: &'c AddressSource| match (&source.scope, &source.from) {
+        (Scope::Bitcoin { chain: own, .. }, SourceFrom::Derived(derivation)) if own == chain => {
+            Some((source.name.as_str(), derivation))
+        }
+        (Scope::Bitcoin { .. } | Scope::Evm, SourceFrom::Derived(_) | SourceFrom::List(_)) => None,
+    };
+    config.addresses.iter().filter_map(of_chain).collect()
+}
+
+/// A line where the node does not derive what creditd does: the pool would stay empty.
+pub(super) async fn derive_line<D: Dial>(
+    source: &BitcoinSource<D>,
+    name: &str,
+    derivation: &Derivation,
+) -> Option<Line> {
+    let (found, next) = match source.derive(&derivation.text(), 0, 1).await {
+        Ok(theirs) if theirs == derivation.scripts(0, 1) => return None,
+        Ok(_) => (
+            format!("{name} hands out no addresses: the node derives others than creditd"),
+            "keep both and report it",
+        ),
+        Err(error) => (
+            format!(
+                "{name} hands out no addresses: the node does not derive them: {}",
+                error_line(&error)
+            ),
+            "allow `deriveaddresses` in the node's rpcwhitelist, or take a node that has the call",
+        ),
+    };
+    Some(line("addresses", Verdict::Bad, found, next))
 }
 
 /// A line for each pool that the config names.

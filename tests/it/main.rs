@@ -58,6 +58,7 @@ mod cases_rescan;
 mod cases_restart;
 mod cases_shapes;
 mod cases_sync;
+mod check_chains;
 mod cli_accounts;
 mod cli_addresses;
 mod cli_audit;

@@ -1,6 +1,6 @@
 //! Where the chains stand.
 
-use super::super::chains::ChainRow;
+use super::super::chains::{ChainKey, ChainRow};
 use super::super::codec::uint;
 use super::super::nodes::NodeEndpoint;
 use super::super::{ReadTx, Rescan, RestoreStage, StoreError};
@@ -29,6 +29,16 @@ pub struct ChainStatus {
 }
 
 impl ReadTx<'_> {
+    /// How many credits a chain has.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn credits_on(&self, chain: ChainKey) -> Result<u64, StoreError> {
+        let count = "SELECT count(*) FROM credits WHERE chain = ?1";
+        let mut statement = self.conn().prepare_cached(count)?;
+        uint(statement.query_row([chain.0], |row| row.get(0))?)
+    }
+
     /// Every chain that the database knows.
     ///
     /// # Errors

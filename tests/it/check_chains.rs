@@ -1,0 +1,146 @@
+//! `creditd check`: whether database, config and nodes are of one chain.
+
+use serde_json::Value;
+
+use crate::common::asks::{D1, script};
+use crate::common::daemon::{Daemon, Setup};
+use crate::common::fake_chain::{FakeNode, coin, tx};
+
+/// A daemon that has credited a payment in block 4 of 6, and was stopped; a window of 6 blocks.
+fn stopped(node: &FakeNode) -> Daemon {
+    let mut daemon = Daemon::start(&setup(node));
+    daemon.wait_height(3);
+    daemon.watch(D1);
+    let paid = tx(&[coin(1)], &[(script(D1), 1_000_000)]);
+    let txid = paid.compute_txid().to_string();
+    node.mine(vec![paid]);
+    for _ in 0..10 {
+        node.mine(Vec::new());
+    }
+    daemon.wait_height(14);
+    daemon.wait_deposit(&txid, 0, "credited");
+    daemon.stop();
+    daemon
+}
+
+fn setup(node: &FakeNode) -> Setup {
+    Setup {
+        chain_lines: "reorg_window = 6\n".to_owned(),
+        ..Setup::for_stub(&node.stub)
+    }
+}
+
+/// Another branch from a height on, of so many blocks.
+fn fork(node: &FakeNode, height: usize, blocks: u32) {
+    node.back_to(height);
+    for number in 100..100 + blocks {
+        node.mine(vec![tx(&[coin(number)], &[(script(D1), 5)])]);
+    }
+}
+
+#[track_caller]
+fn assert_line(daemon: &Daemon, name: &str, verdict: &str, words: [&str; 2]) {
+    let output = daemon.cli(&["check", "--json"]);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let lines = answer["lines"].as_array().unwrap();
+    let line = lines
+        .iter()
+        .find(|line| line["name"] == name)
+        .unwrap_or_else(|| panic!("no {name} in {answer}"));
+    let [found, next] = ["found", "next_step"].map(|key| line[key].as_str().unwrap());
+    assert_eq!(line["verdict"], verdict, "{line}");
+    assert!(found.contains(words[0]) && next.contains(words[1]), "{line}");
+    assert_eq!(
+        output.status.code(),
+        Some(i32::from(verdict == "bad")),
+        "{answer}"
+    );
+}
+
+#[test]
+fn check_sees_a_node_on_another_branch_than_the_database() {
+    let node = FakeNode::regtest(3);
+    let daemon = stopped(&node);
+    assert_eq!(daemon.check_line("branch"), None, "they agree");
+    node.back_to(12);
+    let behind = [
+        "the node is 2 blocks behind the database, which is at block 14",
+        "wait",
+    ];
+    assert_line(&daemon, "branch", "warning", behind);
+    fork(&node, 11, 5);
+    let left = [
+        "left the database's chain after block 11: 3 blocks above it",
+        "the daemon follows",
+    ];
+    assert_line(&daemon, "branch", "warning", left);
+    fork(&node, 5, 12);
+    let deep = ["has none of blocks 8 to 14", "name a new `database`"];
+    assert_line(&daemon, "branch", "bad", deep);
+}
+
+#[test]
+fn check_sees_that_the_database_was_followed_under_another_instance_name() {
+    let node = FakeNode::regtest(3);
+    let daemon = stopped(&node);
+    daemon.write_config(&Setup {
+        instance: "other".to_owned(),
+        ..setup(&node)
+    });
+    let words = [
+        "1 credit of bip122:0f9188f13cb7b2c71f2a335e3a4fc328@test",
+        "`instance = \"test\"`",
+    ];
+    assert_line(&daemon, "chain", "bad", words);
+}
+
+#[test]
+fn check_sees_credits_of_a_chain_that_the_config_has_lost() {
+    let [node, other] = [FakeNode::regtest(3), FakeNode::regtest(3)];
+    let daemon = stopped(&node);
+    assert_eq!(daemon.check_line("chain"), None);
+    let signet = Setup {
+        network: "signet".to_owned(),
+        instance: String::new(),
+        ..Setup::for_stub(&other.stub)
+    };
+    daemon.write_config(&signet);
+    let answer = daemon.cli(&["check", "--json"]);
+    let answer: Value = serde_json::from_slice(&answer.stdout).unwrap();
+    let lines = answer["lines"].as_array().unwrap();
+    let line = lines.iter().find(|line| line["name"] == "chain").unwrap();
+    assert_eq!(line["verdict"], "warning", "{line}");
+    let found = line["found"].as_str().unwrap();
+    assert!(
+        found.contains("1 credit of bip122:") && found.contains("nobody follows it"),
+        "{line}"
+    );
+    assert!(
+        line["next_step"]
+            .as_str()
+            .unwrap()
+            .contains("bring its section back"),
+        "{line}"
+    );
+}
+
+#[test]
+fn check_sees_that_the_node_does_not_derive_the_addresses_of_a_pool() {
+    let node = FakeNode::regtest(3);
+    let key = "tpubDC2Q4xK4XH72Gc1pNBJaCK6zZ5a28Snc6uyoL2mJCNNXoVGQajoWwARFwcgt1zKNjWVxEXicux6hrKewpocDJsgBezxrG8\
+               DJDtWxkLor2Nc";
+    let daemon = Daemon::prepare(&Setup {
+        tables: format!(
+            "[[addresses]]\nname = \"till\"\nchain = \"btc\"\nxpub = \"{key}\"\nscript = \"wpkh\"\n"
+        ),
+        ..setup(&node)
+    });
+    let output = daemon.cli(&["check"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("till hands out no addresses: the node does not derive them")
+            && said.contains("deriveaddresses"),
+        "{said}"
+    );
+}
