@@ -45,8 +45,8 @@ pub enum Verdict {
 pub struct Line {
     /// What was looked at: `database`, `daemon`, `callbacks`, `ops`, `api`, `pages`, `restore`, `addresses`,
     /// `chain`, `inbox`, `backup`, `config`, `node`, `network`, `rest`, `sync`, `branch`, `start`, `pruning`,
-    /// `clock`; of EVM chains also `tags`, `blocks`, `logs`, `receipts`, `traces`, `eip7708`, `pending`, `token`, `balance`,
-    /// `coin`, `limit`, `quorum`, `inner`.
+    /// `clock`; of EVM chains also `tags`, `blocks`, `logs`, `receipts`, `traces`, `eip7708`, `pending`,
+    /// `token`, `balance`, `coin`, `limit`, `quorum`, `inner`.
     pub name: &'static str,
     /// The endpoint's name, where the line is about one of several.
     pub endpoint: Option<String>,

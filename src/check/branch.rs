@@ -82,8 +82,8 @@ pub(super) async fn line_of<S: ChainSource>(source: &S, tip: &NodeTip, known: &K
                  another chain that was set up in the same way",
                 at.height
             ),
-            "point to a node of the database's chain, or name a new `database` if the chain began anew; if it \
-             did go back so far: `creditd chain accept-reorg` (docs/operations.md)",
+            "point to a node of the database's chain, or name a new `database` if the chain began anew; if \
+             it did go back so far: `creditd chain accept-reorg` (docs/operations.md)",
         ),
     })
 }

@@ -8,6 +8,7 @@ use crate::sandbox::SandboxError;
 use crate::sandbox::scenario::{self, Numbered};
 use crate::sandbox::service::{Service, Settings};
 use anyhow::Context as _;
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
@@ -71,7 +72,7 @@ impl End {
 /// All faults of a scenario are told before anything starts.
 fn read(file: &Path) -> anyhow::Result<Vec<Numbered>> {
     let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
-    scenario::parse(&text).map_err(|faults| {
+    scenario::read(&text, BTreeMap::new()).map_err(|faults| {
         let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
         let text = format!("{} is no scenario\n{}", file.display(), faults.join("\n"));
         Problem::misuse(text, "mend these lines; docs/sandbox.md has all steps").into()
@@ -108,7 +109,10 @@ fn greet(out: &mut Out, service: &Service) -> anyhow::Result<()> {
     let standing = match std::fs::read_to_string(&config) {
         Ok(held) if held == text => "",
         // Somebody may have made it theirs.
-        Ok(_) => "  (another one than would be written now: left as it is)",
+        Ok(_) => {
+            "  (another one than would be written now, left as it is: delete it and start again for a new \
+             one)"
+        }
         Err(_) => {
             std::fs::write(&config, &text).with_context(|| format!("write {}", config.display()))?;
             ""

@@ -155,12 +155,10 @@ pub(super) fn list(
     out.table(&table, "no addresses", next)
 }
 
-fn read(
-    config: &Config,
-    chain: &ChainArg,
-    page: &Page,
-    filter: Filter,
-) -> anyhow::Result<(Chains, (Vec<Listed<AddressRow>>, Option<i64>))> {
+/// Those of a page, and where the next one begins.
+type Rows = (Vec<Listed<AddressRow>>, Option<i64>);
+
+fn read(config: &Config, chain: &ChainArg, page: &Page, filter: Filter) -> anyhow::Result<(Chains, Rows)> {
     let database = open::reader(config)?;
     let chains = database.read(Chains::read)?;
     let filter = Filter {

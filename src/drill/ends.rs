@@ -38,7 +38,7 @@ impl Ends {
     pub(super) async fn any(&mut self) {
         poll_fn(|context| {
             let is_here = |signal: &mut Signal| signal.poll_recv(context).is_ready();
-            match self.0.iter_mut().map(is_here).any(|is_here| is_here) {
+            match self.0.iter_mut().any(is_here) {
                 true => Poll::Ready(()),
                 false => Poll::Pending,
             }

@@ -112,7 +112,7 @@ async fn reset(State(control): State<Control>) -> Response {
 
 /// Whoever stops reading stops it.
 async fn run(State(control): State<Control>, text: String) -> Response {
-    let lines = match scenario::parse(&text) {
+    let lines = match scenario::read(&text, control.hand.names()) {
         Ok(lines) => lines,
         Err(faults) => {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();

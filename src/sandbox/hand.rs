@@ -16,6 +16,7 @@ use std::time::Duration;
 mod bitcoin;
 mod both;
 mod evm;
+pub(super) mod fore;
 mod state;
 
 pub(super) use evm::{CHAIN_ID, shown, tokens};
@@ -129,6 +130,13 @@ impl Hand {
         Ok(())
     }
 
+    /// What has a name, and on which chain.
+    pub(super) fn names(&self) -> BTreeMap<String, On> {
+        let desk = self.desk();
+        let names = desk.names.iter().map(|(name, (on, _))| (name.clone(), *on));
+        names.collect()
+    }
+
     /// Does one step.
     pub(super) fn step(&self, on: On, step: &Step) -> Result<Done, Refused> {
         let mut desk = self.desk();
@@ -182,9 +190,16 @@ impl Desk {
             })
     }
 
-    fn call(&mut self, name: Option<&String>, on: On, txid: Txid) {
-        if let Some(name) = name {
-            self.names.insert(name.clone(), (on, txid));
+    /// Gives a transaction a name, and says whose it was before.
+    fn call(&mut self, name: Option<&String>, on: On, txid: Txid) -> String {
+        let Some(name) = name else {
+            return String::new();
+        };
+        match self.names.insert(name.clone(), (on, txid)) {
+            Some((of, before)) if (of, before) != (on, txid) => {
+                format!("; {name} was {} before", printed(of, &before))
+            }
+            Some(_) | None => String::new(),
         }
     }
 }

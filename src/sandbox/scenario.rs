@@ -1,9 +1,11 @@
 //! A scenario: steps as text, one a line, run one after the other. All faults of a text are found before its
 //! first step is done. Start at [`parse`]; [`Line`] prints as it is read.
 
+use super::hand::fore;
 use super::step::{
     BLOCKS_MAX, Blocks, Deposit, NodeState, OfTx, On, Reorg, Rival, SPAN_MS_MAX, Step, Tags, is_word,
 };
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 use thiserror::Error;
@@ -61,6 +63,20 @@ pub fn parse(text: &str) -> Result<Vec<Numbered>, Vec<Fault>> {
             Err(what) => faults.push(Fault { number, what }),
         }
     }
+    match faults.is_empty() {
+        true => Ok(lines),
+        false => Err(faults),
+    }
+}
+
+/// Reads one for chains on which these names stand for something, and looks ahead: also what a step would be
+/// refused for whatever the chains are like then is a fault.
+///
+/// # Errors
+/// All of its faults.
+pub fn read(text: &str, names: BTreeMap<String, On>) -> Result<Vec<Numbered>, Vec<Fault>> {
+    let lines = parse(text)?;
+    let faults = fore::faults(&lines, names);
     match faults.is_empty() {
         true => Ok(lines),
         false => Err(faults),

@@ -321,9 +321,18 @@ fn sandbox_that_cannot_start_says_why() {
     assert_eq!(code, Some(2), "{said}");
     std::fs::write(folder.path().join("story"), "btc mine 1\nbtc evict nobody\n").unwrap();
     let (code, said) = fails(&["--evm", "0", "--run", "story"]);
+    assert_eq!(code, Some(2), "before anything starts: {said}");
+    assert!(
+        said.contains("line 2: no transaction is called \"nobody\""),
+        "{said}"
+    );
+    let gone = "ab".repeat(32);
+    let story = format!("btc mine 1\nbtc evict {gone}\n");
+    std::fs::write(folder.path().join("story"), story).unwrap();
+    let (code, said) = fails(&["--evm", "0", "--run", "story"]);
     assert_eq!(code, Some(1), "{said}");
     assert!(
-        said.contains("line 2, btc evict nobody: no transaction is called"),
+        said.contains(&format!("line 2, btc evict {gone}: {gone} does not wait")),
         "{said}"
     );
 }

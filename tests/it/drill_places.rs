@@ -125,32 +125,6 @@ fn a_backup_is_restored_and_then_drilled() {
         said.contains("restored     btc from 8 to 12: ") && said.contains("the restore brought: "),
         "{said}"
     );
-    std::fs::write(shop.daemon.folder().join("notes.db"), "bread, milk").unwrap();
-    for (file, why, next) in [
-        (
-            "nowhere.db",
-            "there is no such file",
-            "that `creditd backup` or [backup] made",
-        ),
-        (
-            "notes.db",
-            "is not a creditd database",
-            "name a backup of creditd",
-        ),
-    ] {
-        let none = shop.drill(&["--from-backup", file]);
-        let said = text(&none.stderr);
-        assert_eq!(none.status.code(), Some(2), "{said}");
-        let head = format!("drill {file}: ");
-        assert!(
-            said.contains(&head) && said.contains(why) && said.contains(next),
-            "{said}"
-        );
-        assert!(
-            !said.contains("creditd run") && !said.contains("in the config"),
-            "{said}"
-        );
-    }
     assert_eq!(shop.copies(), 0);
 }
 
@@ -280,4 +254,36 @@ fn the_jobs_of_a_drill_are_those_of_the_inbox_that_the_copy_has() {
     let settled = report["settled"].as_array().unwrap().iter();
     let inbox: Vec<&Value> = settled.filter(|settled| settled["table"] == "inbox").collect();
     assert_eq!(inbox[0]["rows"], 1, "its body is forgotten: {report}");
+}
+
+#[test]
+fn a_file_that_is_no_backup_is_spoken_of_as_one_and_not_as_the_database() {
+    let shop = Shop::open();
+    std::fs::write(shop.daemon.folder().join("notes.db"), "bread, milk").unwrap();
+    for (file, why, next) in [
+        (
+            "nowhere.db",
+            "there is no such file",
+            "that `creditd backup` or [backup] made",
+        ),
+        (
+            "notes.db",
+            "is not a creditd database",
+            "name a backup of creditd",
+        ),
+    ] {
+        let none = shop.drill(&["--from-backup", file]);
+        let said = text(&none.stderr);
+        assert_eq!(none.status.code(), Some(2), "{said}");
+        let head = format!("drill {file}: ");
+        assert!(
+            said.contains(&head) && said.contains(why) && said.contains(next),
+            "{said}"
+        );
+        assert!(
+            !said.contains("creditd run") && !said.contains("in the config"),
+            "{said}"
+        );
+    }
+    assert_eq!(shop.copies(), 0);
 }

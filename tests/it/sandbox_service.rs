@@ -381,12 +381,10 @@ fn a_scenario_twice_gives_the_same_chain() {
 fn a_refused_line_ends_a_scenario_and_a_faulty_one_begins_none() {
     let sandbox = Box::start();
     let height = sandbox.service.bitcoin().height();
-    let ended = lines(&sandbox, "btc mine 1\n# here\nbtc evict nobody\nbtc mine 1\n");
+    let step = format!("btc evict {}", "ab".repeat(32));
+    let ended = lines(&sandbox, &format!("btc mine 1\n# here\n{step}\nbtc mine 1\n"));
     assert_eq!(ended.len(), 2, "{ended:?}");
-    assert_eq!(
-        (&ended[1]["line"], &ended[1]["step"]),
-        (&json!(3), &json!("btc evict nobody"))
-    );
+    assert_eq!((&ended[1]["line"], &ended[1]["step"]), (&json!(3), &json!(step)));
     assert!(ended[1]["next"].is_string());
     assert_eq!(sandbox.service.bitcoin().height(), height + 1);
     let (status, answer) = sandbox.send(
@@ -469,4 +467,20 @@ fn the_config_of_a_sandbox_is_one_that_creditd_takes() {
     assert_eq!(config.file, file);
     assert!(scenario::parse(STORY).is_ok());
     assert!(sandbox.service.config().contains(sandbox.service.bitcoin().url()));
+}
+
+#[test]
+fn a_name_that_is_given_again_says_what_it_was_and_tags_stand_in_their_order() {
+    let sandbox = Box::start();
+    let pay = json!({"to": "order-1", "amount": "1", "as": "first"});
+    let first = sandbox.step("/v1/btc/deposit", pay.clone());
+    let again = sandbox.step("/v1/btc/deposit", pay);
+    let moved = format!("; first was {} before", first["txid"].as_str().unwrap());
+    assert!(again["did"].as_str().unwrap().ends_with(&moved), "{again}");
+    let [error, next] = sandbox.refused("/v1/evm/tags", json!({"finalized": "0"}));
+    assert!(
+        error.contains("would be above safe") && next.contains("both at once"),
+        "{error}"
+    );
+    sandbox.step("/v1/evm/tags", json!({"safe": "0", "finalized": "0"}));
 }

@@ -14,14 +14,8 @@ impl Hand {
             Step::Reorg(reorg) => both::reorg(&self.bitcoin, desk, reorg),
             Step::Evict(of) => both::evict(&self.bitcoin, desk, of),
             Step::Resend(of) => both::resend(&self.bitcoin, desk, of),
-            Step::Fail(_) => Err(Refused::new(
-                "a Bitcoin transaction cannot fail: it is in a block or it is not",
-                "use it on evm; here `double-spend`, `replace` and `evict` keep a payment out",
-            )),
-            Step::Tags(_) => Err(Refused::new(
-                "Bitcoin has no tags: depth is all there is",
-                "use it on evm",
-            )),
+            Step::Fail(_) => Err(no_failure()),
+            Step::Tags(_) => Err(no_tags()),
             Step::Lag(lag) => both::lag(&self.bitcoin, *lag),
             Step::Mine(Blocks { blocks }) => both::mine(&self.bitcoin, *blocks),
             Step::Node(state) => both::trouble(&self.bitcoin, state),
@@ -30,14 +24,11 @@ impl Hand {
 
     fn pay_bitcoin(&self, desk: &mut Desk, deposit: &Deposit) -> Result<Did, Refused> {
         check_name(deposit.name.as_ref())?;
-        if let Some(token) = deposit.token.as_ref().filter(|token| *token != SYMBOL) {
-            let next = "leave the token out, or use it on evm";
-            return Err(Refused::new(format!("there is no {token} on this chain"), next));
-        }
+        check_coin(deposit)?;
         let (address, sat) = (payee(&deposit.to), satoshi(&deposit.amount)?);
         let txid = self.bitcoin.pay(&address, sat).map_err(refused)?;
-        desk.call(deposit.name.as_ref(), On::Btc, txid);
-        let words = format!("sent {} {SYMBOL} to {address}", in_coins(sat));
+        let moved = desk.call(deposit.name.as_ref(), On::Btc, txid);
+        let words = format!("sent {} {SYMBOL} to {address}{moved}", in_coins(sat));
         Ok(Did::new(words).of(txid))
     }
 
@@ -57,9 +48,9 @@ impl Hand {
         let (address, sat) = self.rival_pays(first, rival, Some(ELSEWHERE))?;
         let other = self.bitcoin.conflict(first, &address, sat).map_err(refused)?;
         let (block, how) = both::bring(&self.bitcoin, first, other)?;
-        desk.call(rival.name.as_ref(), On::Btc, other);
+        let moved = desk.call(rival.name.as_ref(), On::Btc, other);
         let words = format!(
-            "spent what {} spends, {how}: {} {SYMBOL} to {address}",
+            "spent what {} spends, {how}: {} {SYMBOL} to {address}{moved}",
             rival.tx,
             in_coins(sat)
         );
@@ -73,13 +64,65 @@ impl Hand {
             return Err(both::does_not_wait(&rival.tx));
         }
         let other = self.bitcoin.replace(first, &address, sat).map_err(refused)?;
-        desk.call(rival.name.as_ref(), On::Btc, other);
+        let moved = desk.call(rival.name.as_ref(), On::Btc, other);
         let words = format!(
-            "replaced {}: {} {SYMBOL} to {address}, with a higher fee",
+            "replaced {}: {} {SYMBOL} to {address}, with a higher fee{moved}",
             rival.tx,
             in_coins(sat)
         );
         Ok(Did::new(words).of(other))
+    }
+}
+
+fn no_failure() -> Refused {
+    Refused::new(
+        "a Bitcoin transaction cannot fail: it is in a block or it is not",
+        "use it on evm; here `double-spend`, `replace` and `evict` keep a payment out",
+    )
+}
+
+fn no_tags() -> Refused {
+    Refused::new("Bitcoin has no tags: depth is all there is", "use it on evm")
+}
+
+fn check_coin(deposit: &Deposit) -> Result<(), Refused> {
+    match deposit.token.as_ref().filter(|token| *token != SYMBOL) {
+        None => Ok(()),
+        Some(token) => Err(Refused::new(
+            format!("there is no {token} on this chain"),
+            "leave the token out, or use it on evm",
+        )),
+    }
+}
+
+/// What is wrong with a step, whatever the chain is like then.
+pub(super) fn foresee(step: &Step) -> Result<(), Refused> {
+    let to = |to: &Option<String>| to.as_ref().map_or(Ok(()), |to| check_payee(to));
+    match step {
+        Step::Deposit(deposit) => {
+            check_coin(deposit)?;
+            check_payee(&deposit.to)?;
+            satoshi(&deposit.amount).map(drop)
+        }
+        Step::DoubleSpend(rival) | Step::Replace(rival) => {
+            to(&rival.to)?;
+            rival
+                .amount
+                .as_ref()
+                .map_or(Ok(()), |amount| satoshi(amount).map(drop))
+        }
+        Step::Fail(_) => Err(no_failure()),
+        Step::Tags(_) => Err(no_tags()),
+        Step::Reorg(_) | Step::Evict(_) | Step::Resend(_) | Step::Lag(_) | Step::Mine(_) | Step::Node(_) => {
+            Ok(())
+        }
+    }
+}
+
+fn check_payee(text: &str) -> Result<(), Refused> {
+    match is_word(text) || crate::sandbox::script_of(text).is_some() {
+        true => Ok(()),
+        false => Err(refused(SandboxError::Address(text.to_owned()))),
     }
 }
 

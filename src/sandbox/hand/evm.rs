@@ -110,8 +110,8 @@ impl Hand {
         self.evm.endow(payer, amount.saturating_add(fee_money()));
         let tx = asset.tx(payer, to, amount);
         let txid = self.evm.send(tx).map_err(refused)?;
-        desk.call(deposit.name.as_ref(), On::Evm, txid);
-        let words = format!("sent {} to {}", asset.shown(amount), shown(to));
+        let moved = desk.call(deposit.name.as_ref(), On::Evm, txid);
+        let words = format!("sent {} to {}{moved}", asset.shown(amount), shown(to));
         Ok(Did::new(words).of(txid))
     }
 
@@ -137,8 +137,8 @@ impl Hand {
         let first = desk.find(On::Evm, &rival.tx)?;
         let (other, pays) = self.rival_evm(first, rival, Some(ELSEWHERE))?;
         let (block, how) = both::bring(&self.evm, first, other)?;
-        desk.call(rival.name.as_ref(), On::Evm, other);
-        let words = format!("used the nonce of {}, {how}: {pays}", rival.tx);
+        let moved = desk.call(rival.name.as_ref(), On::Evm, other);
+        let words = format!("used the nonce of {}, {how}: {pays}{moved}", rival.tx);
         Ok(Did::new(words).of(other).in_block(block))
     }
 
@@ -149,8 +149,8 @@ impl Hand {
         }
         let (other, pays) = self.rival_evm(first, rival, None)?;
         self.evm.resend(other).map_err(refused)?;
-        desk.call(rival.name.as_ref(), On::Evm, other);
-        let words = format!("replaced {}: {pays}, with a higher price", rival.tx);
+        let moved = desk.call(rival.name.as_ref(), On::Evm, other);
+        let words = format!("replaced {}: {pays}, with a higher price{moved}", rival.tx);
         Ok(Did::new(words).of(other))
     }
 
@@ -173,6 +173,20 @@ impl Hand {
         if safe.is_none() && finalized.is_none() {
             return Err(Refused::new("neither tag was named", "name safe or finalized"));
         }
+        let tip = self.evm.height();
+        let stands = |mark: Option<Mark>, now: Option<u64>| mark.map_or(now, |mark| stands_at(mark, tip));
+        let places = (
+            stands(safe, self.evm.safe()),
+            stands(finalized, self.evm.finalized()),
+        );
+        if let (Some(safe), Some(finalized)) = places
+            && finalized > safe
+        {
+            return Err(Refused::new(
+                format!("finalized at {finalized} would be above safe at {safe}: no node says so"),
+                "move both at once, safe to the same place or above",
+            ));
+        }
         if let Some(safe) = safe {
             self.evm.set_safe(safe);
         }
@@ -194,13 +208,50 @@ fn mark(text: &str) -> Result<Mark, Refused> {
         Some(height) => (height, Mark::At),
         None => (text, Mark::Behind),
     };
+    // The parser would take a sign too.
+    let digits = number.bytes().all(|byte| byte.is_ascii_digit());
     match number.parse() {
-        Ok(number) => Ok(at(number)),
-        Err(_) if text == "none" => Ok(Mark::Missing),
-        Err(_) => Err(Refused::new(
+        Ok(number) if digits => Ok(at(number)),
+        Ok(_) | Err(_) if text == "none" => Ok(Mark::Missing),
+        Ok(_) | Err(_) => Err(Refused::new(
             format!("{text:?} is no place of a tag"),
             "say 32 for so many blocks behind the tip, @120 for a height, or none",
         )),
+    }
+}
+
+/// The height of a tag; `None` where it is nowhere.
+fn stands_at(mark: Mark, tip: u64) -> Option<u64> {
+    match mark {
+        Mark::Behind(blocks) => tip.checked_sub(blocks),
+        Mark::At(height) => Some(height.min(tip)),
+        Mark::Missing => None,
+    }
+}
+
+/// What is wrong with a step, whatever the chain is like then.
+pub(super) fn foresee(step: &Step) -> Result<(), Refused> {
+    match step {
+        Step::Deposit(deposit) => {
+            let asset = Asset::named(deposit.token.as_deref())?;
+            payee(&deposit.to)?;
+            asset.amount(&deposit.amount).map(drop)
+        }
+        // How much is right depends on what the other one pays.
+        Step::DoubleSpend(rival) | Step::Replace(rival) => {
+            rival.to.as_deref().map_or(Ok(()), |to| payee(to).map(drop))
+        }
+        Step::Tags(tags) => {
+            let mut places = [&tags.safe, &tags.finalized].into_iter().flatten();
+            places.try_for_each(|place| mark(place).map(drop))
+        }
+        Step::Fail(_)
+        | Step::Reorg(_)
+        | Step::Evict(_)
+        | Step::Resend(_)
+        | Step::Lag(_)
+        | Step::Mine(_)
+        | Step::Node(_) => Ok(()),
     }
 }
 

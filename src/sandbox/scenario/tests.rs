@@ -170,3 +170,67 @@ proptest! {
         }
     }
 }
+
+fn foreseen(text: &str, names: &[(&str, On)]) -> Vec<String> {
+    let names = names.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect();
+    let faults = read(text, names).err().unwrap_or_default();
+    faults
+        .iter()
+        .map(|fault| {
+            fault
+                .to_string()
+                .split(": ")
+                .take(2)
+                .collect::<Vec<_>>()
+                .join(": ")
+        })
+        .collect()
+}
+
+#[test]
+fn what_a_step_would_be_refused_for_is_told_before_the_first_one_is_done() {
+    let text = "\
+btc deposit order-1 0.29 as first
+btc deposit order-1 nothing as second
+btc deposit order-1 0.123456789
+btc deposit order-1 5 TUSD
+btc deposit 0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed 1
+evm deposit order-1 5 DOGE
+evm deposit bcrt1qw508d6qejxtdg4y5r3zarvary0c5xw7kygt080 5
+btc fail first
+btc tags safe 5
+evm tags safe +5
+evm tags safe @
+btc replace fisrt amount 1
+btc evict second
+evm resend first
+btc reorg 2 keep all third
+btc double-spend before to thief
+";
+    let expected = [
+        "line 2: \"nothing\" is no amount of BTC",
+        "line 3: \"0.123456789\" is no amount of BTC",
+        "line 4: there is no TUSD on this chain",
+        "line 5: not a regtest address",
+        "line 6: there is no token DOGE",
+        "line 7: \"bcrt1qw508d6qejxtdg4y5r3zarvary0c5xw7kygt080\" is no address of this chain",
+        "line 8: a Bitcoin transaction cannot fail",
+        "line 9: Bitcoin has no tags",
+        "line 10: \"+5\" is no place of a tag",
+        "line 11: \"@\" is no place of a tag",
+        "line 12: no transaction is called \"fisrt\" here",
+        "line 14: first is a transaction of btc",
+        "line 15: no transaction is called \"third\" here",
+    ];
+    assert_eq!(foreseen(text, &[("before", On::Btc)]), expected);
+    // While it pauses or waits others may name something.
+    assert_eq!(
+        foreseen("pause\nbtc replace other amount 1", &[]),
+        [] as [&str; 0]
+    );
+    let hash = "ab".repeat(32);
+    assert_eq!(
+        foreseen(&format!("btc evict {hash}\nevm evict 0x{hash}"), &[]),
+        [] as [&str; 0]
+    );
+}
