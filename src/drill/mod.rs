@@ -78,7 +78,8 @@ impl Default for Drill {
     }
 }
 
-/// Runs it until it is done, or until a signal that would end the process. `told` is given lines about how far it is.
+/// Runs it until it is done, or until a signal that would end the process. `told` is given lines about how
+/// far it is.
 ///
 /// # Errors
 /// [`DrillError`]; nothing is left of the copy then.

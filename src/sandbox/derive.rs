@@ -1,5 +1,5 @@
-//! `deriveaddresses`: the addresses of an output descriptor, which creditd asks a node for before it hands one
-//! out. Codes and texts are the node's
+//! `deriveaddresses`: the addresses of an output descriptor, which creditd asks a node for before it hands
+//! one out. Codes and texts are the node's
 //! (<https://github.com/bitcoin/bitcoin/blob/v29.0/src/rpc/output_script.cpp>).
 
 use super::chain::Chain;

@@ -1,5 +1,5 @@
-//! What can be said of a scenario before any step of it is done: amounts, tokens, addresses, names, and what a
-//! chain does not have. Whether there is enough to pay with, or something to replace, only the step tells.
+//! What can be said of a scenario before any step of it is done: amounts, tokens, addresses, names, and what
+//! a chain does not have. Whether there is enough to pay with, or something to replace, only the step tells.
 
 use super::*;
 use crate::sandbox::scenario::{Fault, Line, Numbered};
