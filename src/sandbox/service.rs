@@ -183,9 +183,9 @@ impl Service {
         }
         let [bitcoin, evm] = ACCOUNTS;
         config += &format!(
-            "\n# Addresses for invoices, of keys that nobody has.\n[[addresses]]\nname = \"btc\"\nchain = \"btc\"\n\
-             xpub = \"{bitcoin}\"\nscript = \"wpkh\"\npool = 100\n\n[[addresses]]\nname = \"evm\"\nchain = \"evm\"\n\
-             xpub = \"{evm}\"\npool = 100\n"
+            "\n# Addresses for invoices, of keys that nobody has.\n[[addresses]]\nname = \"btc\"\n\
+             chain = \"btc\"\nxpub = \"{bitcoin}\"\nscript = \"wpkh\"\npool = 100\n\n\
+             [[addresses]]\nname = \"evm\"\nchain = \"evm\"\nxpub = \"{evm}\"\npool = 100\n"
         );
         config
     }

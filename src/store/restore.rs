@@ -291,8 +291,8 @@ impl ReadTx<'_> {
         };
         let (alias, until) = (&row.alias, up_to(&open));
         Ok(Some(format!(
-            "a backup was restored, and {alias} {at} and {reads}{until}: until it is at the tip no address is \
-             handed out"
+            "a backup was restored, and {alias} {at} and {reads}{until}: until it is at the tip no address \
+             is handed out"
         )))
     }
 

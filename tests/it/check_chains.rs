@@ -127,8 +127,8 @@ fn check_sees_credits_of_a_chain_that_the_config_has_lost() {
 #[test]
 fn check_sees_that_the_node_does_not_derive_the_addresses_of_a_pool() {
     let node = FakeNode::regtest(3);
-    let key = "tpubDC2Q4xK4XH72Gc1pNBJaCK6zZ5a28Snc6uyoL2mJCNNXoVGQajoWwARFwcgt1zKNjWVxEXicux6hrKewpocDJsgBezxrG8\
-               DJDtWxkLor2Nc";
+    let key = "tpubDC2Q4xK4XH72Gc1pNBJaCK6zZ5a28Snc6uyoL2mJCNNXoVGQajoWwARF\
+               wcgt1zKNjWVxEXicux6hrKewpocDJsgBezxrG8DJDtWxkLor2Nc";
     let daemon = Daemon::prepare(&Setup {
         tables: format!(
             "[[addresses]]\nname = \"till\"\nchain = \"btc\"\nxpub = \"{key}\"\nscript = \"wpkh\"\n"

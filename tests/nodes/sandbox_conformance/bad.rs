@@ -93,8 +93,8 @@ pub fn bad_forms(pair: &mut Pair) {
     }
 }
 
-const TPUB: &str = "tpubDC2Q4xK4XH72Gc1pNBJaCK6zZ5a28Snc6uyoL2mJCNNXoVGQajoWwARFwcgt1zKNjWVxEXicux6hrKewpocDJsgBezxrG\
-                    8DJDtWxkLor2Nc";
+const TPUB: &str = "tpubDC2Q4xK4XH72Gc1pNBJaCK6zZ5a28Snc6uyoL2mJCNNXoVGQajoWwARF\
+                    wcgt1zKNjWVxEXicux6hrKewpocDJsgBezxrG8DJDtWxkLor2Nc";
 
 /// Addresses of descriptors, and what is no descriptor or no range.
 pub fn derived(pair: &mut Pair) {
