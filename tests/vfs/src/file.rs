@@ -239,7 +239,10 @@ unsafe extern "C" fn write(
         Verdict::Go => (amount, ffi::SQLITE_OK),
         Verdict::Cut(bytes) => (amount.min(bytes as c_int), ffi::SQLITE_IOERR_WRITE),
         Verdict::Short => (amount / 2, ffi::SQLITE_IOERR_WRITE),
-        Verdict::Refuse(code) => return code,
+        Verdict::Refuse(code) => {
+            in_world(file, |world, number| world.write_failed(number, code));
+            return code;
+        }
     };
     let (start, end) = (offset as u64, offset as u64 + amount as u64);
     let room = in_world(file, |world, number| {
@@ -256,7 +259,8 @@ unsafe extern "C" fn write(
         return wrote;
     }
     in_world(file, |world, number| {
-        world.wrote(number, start, amount as usize, old)
+        world.wrote(number, start, amount as usize, old);
+        world.write_failed(number, code);
     });
     code
 }

@@ -138,6 +138,12 @@ pub fn waits() -> u64 {
     state::with(|seed| seed.waits)
 }
 
+/// How often the disk failed a write or a sync of a database's log that would have kept something: whoever
+/// committed was told. Of what fails while the log is folded into the file, nobody is.
+pub fn log_failures() -> u64 {
+    state::with(|seed| seed.log_failures)
+}
+
 /// How many bytes of writes are not synced.
 pub fn unsynced_bytes() -> u64 {
     state::with(|seed| seed.unsynced_bytes())

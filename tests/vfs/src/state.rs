@@ -60,6 +60,10 @@ impl Step {
         matches!(self, Step::Write { is_stuck: true, .. })
     }
 
+    fn is_to_be_synced(&self) -> bool {
+        matches!(self, Step::Write { is_stuck: false, .. })
+    }
+
     /// Whether both are writes to a byte that they share.
     fn overlaps(&self, other: &Step) -> bool {
         let range = |step: &Step| match step {
@@ -85,6 +89,10 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
+    fn is_log(&self) -> bool {
+        self.path.to_string_lossy().ends_with("-wal")
+    }
+
     /// All that was not lost already is on disk from now on.
     fn synced(&mut self) {
         let steps = std::mem::take(&mut self.steps);
@@ -123,6 +131,7 @@ pub(crate) struct Seed {
     pub(crate) is_dead: bool,
     pub(crate) is_full: bool,
     pub(crate) busy_left: u64,
+    pub(crate) log_failures: u64,
     pub(crate) rows: Vec<RowChange>,
     /// Of the transaction that is open.
     pub(crate) rows_open: Vec<RowChange>,
@@ -155,6 +164,7 @@ pub(crate) fn begin(folder: &Path) {
         is_dead: false,
         is_full: false,
         busy_left: 0,
+        log_failures: 0,
         rows: Vec::new(),
         rows_open: Vec::new(),
         random: 0,
@@ -337,8 +347,17 @@ impl Seed {
         self.files.iter_mut().for_each(Watched::folder_synced);
     }
 
+    /// What is said of a write, which may have failed: by the disk, and not for want of room.
+    pub(crate) fn write_failed(&mut self, number: usize, code: c_int) {
+        let is_failed = code & 0xff == ffi::SQLITE_IOERR && !self.is_dead;
+        self.log_failures += u64::from(is_failed && self.files[number].is_log());
+    }
+
     /// The operating system has dropped what it could not write, and will not try again.
     pub(crate) fn sync_failed(&mut self, number: usize) {
+        let file = &self.files[number];
+        let is_loss = file.is_log() && file.steps.iter().any(Step::is_to_be_synced);
+        self.log_failures += u64::from(is_loss);
         for step in &mut self.files[number].steps {
             if let Step::Write { is_stuck, .. } = step {
                 *is_stuck = true;

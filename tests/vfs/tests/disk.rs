@@ -255,6 +255,27 @@ fn a_log_that_is_folded_after_a_failed_sync_loses_nothing_that_follows() {
 }
 
 #[test]
+fn a_failure_of_the_log_is_one_that_whoever_commits_is_told_of() {
+    let world = World::new("log-failures");
+    let conn = world.open("FULL");
+    add(&conn, 1).unwrap();
+    vfs::plan(Op::Sync, 1, Hit::Error(ffi::SQLITE_IOERR_FSYNC));
+    add(&conn, 2).unwrap_err();
+    assert_eq!(vfs::log_failures(), 1);
+    vfs::plan(Op::Write, 2, Hit::Error(ffi::SQLITE_IOERR_WRITE));
+    add(&conn, 3).unwrap_err();
+    assert_eq!(vfs::log_failures(), 2);
+    add(&conn, 4).unwrap();
+    // All of it is in the log by now: that it cannot be folded loses nothing.
+    vfs::plan(Op::Sync, 1, Hit::Error(ffi::SQLITE_IOERR_FSYNC));
+    let folded = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+    assert!(folded.is_err() && vfs::log_failures() == 2, "{folded:?}");
+    vfs::plan(Op::Write, 1, Hit::Full);
+    add(&conn, 5).unwrap_err();
+    assert_eq!(vfs::log_failures(), 2);
+}
+
+#[test]
 fn a_full_disk_refuses_what_grows_and_nothing_else() {
     let world = World::new("full-disk");
     let conn = world.open("FULL");
