@@ -1,8 +1,8 @@
 //! Merchants' programs: they ask the API, ask again, race and give up, and remember every answer.
 
 use crate::dice::Dice;
-use crate::history::wrong;
 pub use crate::history::{Answer, Asked, Pending, Promise, Request};
+use crate::history::{effects_max, wrong};
 use crate::life::Life;
 use crate::marks;
 use crate::receivers::Receivers;
@@ -11,7 +11,7 @@ use crate::setting::{ADDED, CALLBACKS, CLIENTS, LISTENERS, api_key, url};
 use crate::world::Touched;
 use creditd::rules::ids;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The programs that write; the last client is an operator, who only reads.
 const WRITERS: usize = CLIENTS.len() - 1;
@@ -157,10 +157,13 @@ impl Clients {
         Some(told)
     }
 
-    /// That one of the requests with a key.
+    /// That one of the requests with a key; the largest number: the last one.
     fn keyed(&self, of: u32) -> Option<&Asked> {
         let keyed: Vec<&Asked> = self.asked.iter().filter(|asked| asked.key.is_some()).collect();
-        pick(&keyed, of).copied()
+        match of {
+            u32::MAX => keyed.last().copied(),
+            _ => pick(&keyed, of).copied(),
+        }
     }
 
     fn again(&mut self, of: u32, life: &Life) -> Option<Touched> {
@@ -382,6 +385,11 @@ impl Clients {
         }
     }
 
+    /// How many effects each reference may have.
+    pub fn effects_max(&self) -> BTreeMap<String, usize> {
+        effects_max(&self.asked)
+    }
+
     /// I15: what the history says against it.
     pub fn wrong(&self) -> Vec<String> {
         wrong(&self.asked)
@@ -449,6 +457,10 @@ fn invoice(life: &Life, key: u8, body: u8) -> Request {
         "reference": format!("order {key}-{body}"),
         "expires_in": expires_in,
     });
+    if body % 16 == 9 {
+        // Any payment would do: refused, by what is known once its address is taken.
+        wanted["tolerance"] = wanted["amount"].clone();
+    }
     if body % 8 == 3 {
         wanted["confirmations"] = json!(1 + u32::from(body) % 5);
     }

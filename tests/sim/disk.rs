@@ -34,6 +34,8 @@ thread_local! {
     static HIGH_WATER: RefCell<Option<(PathBuf, Option<Vec<u8>>)>> = const { RefCell::new(None) };
     /// A fault of the disk met the daemon since it started.
     static HAS_FAILED: Cell<bool> = const { Cell::new(false) };
+    /// Failures of the log that another process was told of while the daemon ran.
+    static OTHERS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// An empty database with all its tables, and its high-water file.
@@ -50,6 +52,7 @@ impl Folder {
         let mut folder = Folder::plain(name);
         vfs::install_alone();
         vfs::begin(&folder.path);
+        OTHERS.set(0);
         folder.is_watched = true;
         let high_water = folder.beside(".highwater");
         let durable = std::fs::read(&high_water).ok();
@@ -248,6 +251,24 @@ pub fn took_effect(what: Hit) {
 /// Did the disk fail since this was asked last? A database that is busy is no fault of it.
 pub fn has_failed() -> bool {
     HAS_FAILED.take()
+}
+
+/// Is there no room?
+pub fn is_full() -> bool {
+    vfs::is_full()
+}
+
+/// How often the disk failed the log of the database so far, so that whoever committed was told.
+pub fn log_failures() -> u64 {
+    vfs::log_failures() - OTHERS.get()
+}
+
+/// Does `work` as another process, whose failures are its own.
+pub fn as_others<T>(work: impl FnOnce() -> T) -> T {
+    let before = vfs::log_failures();
+    let done = work();
+    OTHERS.set(OTHERS.get() + vfs::log_failures() - before);
+    done
 }
 
 /// The disk is a good one from now on.

@@ -1,7 +1,7 @@
 //! What clients asked of the API and were answered, and what must hold of that.
 
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use tokio::task::AbortHandle;
 
@@ -122,6 +122,22 @@ impl Asked {
         }
     }
 
+    /// May it have had an effect? Of what nobody heard an answer of, or that only the next request can tell.
+    pub fn may_be_done(&self) -> bool {
+        let answer = self.answer.as_ref();
+        answer.is_none_or(|answer| answer.is_done() || answer.status >= 500)
+    }
+
+    /// What its effect bears: an invoice or an address of this reference.
+    pub fn reference(&self) -> Option<String> {
+        let is_write = self.request.method == "POST" && self.key.is_some();
+        if !is_write || !["/v1/invoices", "/v1/addresses"].contains(&self.request.path.as_str()) {
+            return None;
+        }
+        let body: Value = serde_json::from_str(&self.request.body).unwrap_or_default();
+        body["reference"].as_str().map(str::to_owned)
+    }
+
     /// Requests of one scope are one request.
     pub fn scope(&self) -> Option<(u32, usize, &'static str, &str, &str)> {
         let key = self.key.as_ref()?;
@@ -133,6 +149,23 @@ impl Asked {
             key,
         ))
     }
+}
+
+/// How many invoices or addresses each reference may have: one for each key that asked for it, and none for a
+/// request that was refused.
+pub fn effects_max(history: &[Asked]) -> BTreeMap<String, usize> {
+    let mut scopes: BTreeMap<String, BTreeSet<_>> = BTreeMap::new();
+    for asked in history {
+        let Some(reference) = asked.reference() else {
+            continue;
+        };
+        let scopes = scopes.entry(reference).or_default();
+        if asked.may_be_done() {
+            scopes.insert(asked.scope());
+        }
+    }
+    let count = |(reference, scopes): (String, BTreeSet<_>)| (reference, scopes.len());
+    scopes.into_iter().map(count).collect()
 }
 
 /// I15: what the history says against it.

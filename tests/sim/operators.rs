@@ -1,7 +1,7 @@
 //! Operators: what they do by commands, each the verb of the store that the command calls, on a handle of
 //! their own; and what they do to the daemon and its files, which is up to the runner of the seed.
 
-use crate::disk::{Folder, looking};
+use crate::disk::{Folder, as_others, looking};
 use crate::life::{Ended, Life};
 use crate::marks;
 use crate::script::OpAct;
@@ -205,12 +205,12 @@ impl Operators {
         let during = ["block", "tip", "header", "hashes", "mempool"][usize::from(call) % 5];
         let (path, id, is_evm) = (self.database.clone(), chain.nodes.chain_id(), chain.is_evm);
         let run = move || {
-            let Ok(mut handle) = Database::open(&path, OpenMode::Write) else {
-                return;
-            };
-            let added = handle.write(at_ms, |tx| match tx.chain(&id)? {
-                Some(row) => add_late(tx, row.key, is_evm, late),
-                None => Ok(None),
+            let added = as_others(|| {
+                let mut handle = Database::open(&path, OpenMode::Write)?;
+                handle.write(at_ms, |tx| match tx.chain(&id)? {
+                    Some(row) => add_late(tx, row.key, is_evm, late),
+                    None => Ok(None),
+                })
             });
             if during == "block" && matches!(added, Ok(Some(_))) {
                 marks::hit("rule_added_while_block_was_read");
@@ -224,7 +224,7 @@ impl Operators {
         Did::done(format!("a rule during {during}"))
     }
 
-    /// Holds or releases one of the deposits.
+    /// Holds or releases one of the deposits: by an odd number one of those of invoices, where there are any.
     fn deposit(&mut self, of: u32, is_release: bool, at_ms: i64) -> Did {
         let did = self.told(at_ms, |tx| {
             let filter = Filter {
@@ -235,7 +235,10 @@ impl Operators {
                 after: None,
                 limit: 200,
             };
-            let all = tx.list_deposits(&filter, page)?;
+            let mut all = tx.list_deposits(&filter, page)?;
+            if of % 2 == 1 && all.iter().any(|listed| listed.row.invoice.is_some()) {
+                all.retain(|listed| listed.row.invoice.is_some());
+            }
             let Some(listed) = all.get(of as usize % all.len().max(1)) else {
                 return Ok(None);
             };

@@ -81,6 +81,14 @@ impl Receivers {
         self.inner().manners.clear();
     }
 
+    /// Is there one that does not answer at once?
+    pub fn is_any_bad(&self) -> bool {
+        self.inner()
+            .manners
+            .values()
+            .any(|manner| *manner != Manner::Good)
+    }
+
     pub fn manner(&self, which: u8) -> Manner {
         self.inner().manners.get(&which).copied().unwrap_or(Manner::Good)
     }

@@ -83,9 +83,8 @@ impl Seed<'_> {
         if let Some(what) = self.senders.wrong().into_iter().next() {
             return Err(Verdict::Wrong(Fault::new("I17", what)));
         }
+        self.answered().map_err(Verdict::Wrong)?;
         let at = (&self.folder, &self.world);
-        let promised = self.checks.promised(&self.folder, &self.promises());
-        promised.map_err(Verdict::Wrong)?;
         let refused = self.checks.refused(&self.folder, &self.senders);
         refused.map_err(Verdict::Wrong)?;
         let operators = (self.operators.setting.policy, &self.operators.decided);

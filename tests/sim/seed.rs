@@ -102,6 +102,7 @@ impl<'a> Seed<'a> {
         match act {
             Act::Receiver { which, manner } => {
                 self.receivers.set(*which, *manner);
+                self.checks.disturbed();
                 Ok("answers otherwise".to_owned())
             }
             Act::Clock { by_ms } => Ok(self.set_clock(*by_ms)),
@@ -117,6 +118,7 @@ impl<'a> Seed<'a> {
             }
             Act::Disk(what) => {
                 crate::disk::act(*what);
+                self.checks.disturbed();
                 Ok("the disk changes".to_owned())
             }
             Act::Operator(what) => self.operator(*what),
@@ -160,6 +162,7 @@ impl<'a> Seed<'a> {
             return String::new();
         };
         life.clock.set_by(by_ms);
+        self.checks.disturbed();
         if by_ms > 0 {
             // Answers are kept for some days only.
             self.clients.may_forget();
@@ -197,6 +200,7 @@ impl<'a> Seed<'a> {
                 self.start()?;
             }
             Wants::Restore { slot, wal } => {
+                self.answered().map_err(Verdict::Wrong)?;
                 self.stop();
                 self.operators.let_go();
                 self.checks.let_go();
@@ -250,7 +254,7 @@ impl<'a> Seed<'a> {
             self.start()?;
             return Ok("; started");
         };
-        let calls = self.world.calls();
+        let (calls, log_failures) = (self.world.calls(), crate::disk::log_failures());
         let ended = life.run_for(span);
         self.checks
             .pace(self.world.calls() - calls, span)
@@ -259,7 +263,15 @@ impl<'a> Seed<'a> {
         self.clients.collect(self.at_ms, &self.receivers);
         self.senders.collect();
         let told = match ended {
-            Ended::Span => "",
+            Ended::Span => {
+                let log_failures = crate::disk::log_failures() - log_failures;
+                let ran = self.checks.ran(log_failures).and_then(|()| {
+                    self.checks
+                        .served(&self.folder, &self.receivers, (span, self.at_ms))
+                });
+                ran.map_err(Verdict::Wrong)?;
+                ""
+            }
             Ended::Dead(_) => {
                 self.kill();
                 self.start()?;
@@ -362,10 +374,9 @@ impl<'a> Seed<'a> {
                 Ok(life) => {
                     self.life = Some(life);
                     self.lives += 1;
+                    self.answered().map_err(Verdict::Wrong)?;
                     let at = (&self.folder, &self.world);
-                    let checked = self.checks.promised(&self.folder, &self.promises());
-                    let checked =
-                        checked.and_then(|()| self.checks.restarted(at, self.operators.setting.policy));
+                    let checked = self.checks.restarted(at, self.operators.setting.policy);
                     return checked.map_err(Verdict::Wrong);
                 }
                 Err(StartFailed::Store(error)) => error.to_string(),
@@ -383,8 +394,14 @@ impl<'a> Seed<'a> {
         Err(Verdict::Stuck(Fault::new("I30", what)))
     }
 
+    /// What anybody was answered is so: all of it, and no more than that.
+    pub fn answered(&mut self) -> Result<(), Fault> {
+        self.checks.promised(&self.folder, &self.promises())?;
+        self.checks.effects(&self.folder, &self.clients.effects_max())
+    }
+
     /// What anybody has an answer for.
-    pub fn promises(&self) -> Vec<Promise> {
+    fn promises(&self) -> Vec<Promise> {
         let mut promises = self.clients.promises();
         promises.extend(self.senders.promises());
         promises

@@ -3,8 +3,10 @@
 use super::{Checks, Fault};
 use crate::disk::Folder;
 use crate::receivers::{Heard, Receivers};
+use crate::script::Manner;
 use crate::setting::CALLBACKS;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// What was heard so far.
 #[derive(Debug, Default)]
@@ -20,7 +22,71 @@ pub struct Told {
     taken: BTreeSet<(String, u8)>,
 }
 
+/// What waits for receivers that answer at once, and for how long: by its number, in time that passed.
+#[derive(Debug, Default)]
+pub struct Queue {
+    passed: Duration,
+    since: BTreeMap<i64, Duration>,
+}
+
+/// A receiver that answers at once is served within this, whatever the others do.
+const SERVED_WITHIN: Duration = Duration::from_secs(5);
+
 impl Checks {
+    /// Something else than other receivers may be in the way of callbacks, or was: they wait from now on.
+    pub fn disturbed(&mut self) {
+        self.queue.since.clear();
+    }
+
+    /// I29: receivers that answer at once are served, while others do not.
+    pub fn served(
+        &mut self,
+        folder: &Folder,
+        receivers: &Receivers,
+        (span, now_ms): (Duration, i64),
+    ) -> Result<(), Fault> {
+        self.queue.passed += span;
+        if !receivers.is_any_bad() || crate::disk::is_full() {
+            self.disturbed();
+            return Ok(());
+        }
+        // Nothing of its endpoint is on its way, and nothing of its subject has to come first.
+        let sql = format!(
+            "SELECT d.id, e.id, p.url FROM deliveries d JOIN endpoints p ON p.id = d.endpoint \
+             JOIN events e ON e.seq = d.event \
+             WHERE d.state = 'waiting' AND d.attempts = 0 AND d.next_at <= {now_ms} \
+             AND p.failures = 0 AND p.paused_reason IS NULL AND NOT EXISTS \
+             (SELECT 1 FROM deliveries o WHERE o.endpoint = d.endpoint AND (o.state = 'leased' \
+              OR (o.state = 'waiting' AND o.subject = d.subject AND o.event < d.event)))"
+        );
+        let due = self.eyes(folder).tables.rows(&sql, |row| {
+            let (number, event, url): (i64, String, String) =
+                (row.get(0).unwrap(), row.get(1).unwrap(), row.get(2).unwrap());
+            (number, event, url)
+        });
+        let good = |url: &str| {
+            let which = crate::setting::receiver_of(url);
+            which.filter(|which| receivers.manner(*which) == Manner::Good)
+        };
+        let due: Vec<(i64, String, u8)> = due
+            .into_iter()
+            .filter_map(|(number, event, url)| Some((number, event, good(&url)?)))
+            .collect();
+        let Queue { passed, since } = &mut self.queue;
+        since.retain(|number, _| due.iter().any(|(due, _, _)| due == number));
+        for (number, event, which) in due {
+            let waits = *passed - *since.entry(number).or_insert(*passed);
+            if waits >= SERVED_WITHIN {
+                let what = format!(
+                    "{event} waits for {} s, and receiver {which} would answer at once",
+                    waits.as_secs()
+                );
+                return Err(Fault::new("I29", what));
+            }
+        }
+        Ok(())
+    }
+
     /// I11 and I14, of each attempt that is new.
     pub fn hear(&mut self, receivers: &Receivers) -> Result<(), Fault> {
         let new = receivers.log_from(self.told.seen);

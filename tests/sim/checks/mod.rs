@@ -12,7 +12,7 @@ use crate::script::Terms;
 use crate::tables::Tables;
 use crate::world::World;
 use creditd::store::{Database, LedgerSnapshot, OpenMode};
-use delivery::Told;
+use delivery::{Queue, Told};
 use std::fmt;
 use step::Tails;
 
@@ -70,6 +70,7 @@ pub struct Checks {
     version: i64,
     tails: Tails,
     told: Told,
+    queue: Queue,
     is_api: bool,
     /// What a restore loses is not told apart yet from what must not be lost.
     is_restored: bool,
@@ -94,6 +95,7 @@ impl Checks {
             version: -1,
             tails: Tails::default(),
             told: Told::default(),
+            queue: Queue::default(),
             is_api: terms.api,
             is_restored: false,
             is_forgotten: false,
@@ -112,6 +114,7 @@ impl Checks {
 
     /// Handles are closed: other files take the place of those that they look at.
     pub fn let_go(&mut self) {
+        self.disturbed();
         self.eyes = None;
         self.version = -1;
     }
@@ -196,6 +199,14 @@ impl Checks {
         match is_of_disk && crate::disk::has_failed() && !why.contains("is full") {
             true => Ok(()),
             false => Err(Fault::new("I30", format!("the {name} ended by itself: {why}"))),
+        }
+    }
+
+    /// I30: whoever writes on after the disk failed the log has nothing to go by any more.
+    pub fn ran(&mut self, log_failures: u64) -> Result<(), Fault> {
+        match log_failures {
+            0 => Ok(()),
+            _ => Err(Fault::new("I30", "it goes on though the disk failed its log")),
         }
     }
 

@@ -4,7 +4,7 @@ use super::{Checks, Fault};
 use crate::clients::Promise;
 use crate::disk::Folder;
 use crate::inbox::Senders;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Calls of nodes in a second, on the average of a span; and so many more at once, of a long branch or list.
@@ -37,6 +37,22 @@ impl Checks {
             None => Ok(()),
             Some(lost) => Err(Fault::new("I12", format!("answered, and not there: {lost:?}"))),
         }
+    }
+
+    /// I15: no reference has more effects than keys asked for it.
+    pub fn effects(&mut self, folder: &Folder, most: &BTreeMap<String, usize>) -> Result<(), Fault> {
+        let sql = "SELECT reference, count(DISTINCT script) FROM addresses WHERE reference <> '' GROUP BY 1";
+        let there = self.eyes(folder).tables.rows(sql, |row| {
+            let (reference, count): (String, i64) = (row.get(0).unwrap(), row.get(1).unwrap());
+            (reference, count as usize)
+        });
+        for (reference, count) in there {
+            if let Some(most) = most.get(&reference).filter(|most| count > **most) {
+                let what = format!("{count} addresses for `{reference}`, asked for by {most} keys");
+                return Err(Fault::new("I15", what));
+            }
+        }
+        Ok(())
     }
 
     /// I17: nothing is stored of what its source did not say, or said long ago.

@@ -40,11 +40,11 @@ const CLASSES: &[Class] = &[
 ];
 
 /// Of seeds that tell stories, one act in so many is one.
-const STORY_EVERY: usize = 40;
+const STORY_EVERY: usize = 30;
 
 pub(super) struct Drawer<'a> {
     pub(super) dice: &'a mut Dice,
-    kind: Kind,
+    pub(super) kind: Kind,
     /// Kinds of acts of nodes that this seed knows, as bits.
     nodes: u64,
 }

@@ -3,7 +3,7 @@
 use super::{Chain, Template, Touched, remember};
 use crate::dice::Dice;
 use crate::script::NodeAct;
-use crate::scripted::{Finality, World as Nodes};
+use crate::scripted::{Coinbase, Finality, World as Nodes};
 use creditd::rules::{BlockHash, TaggedBlock, Tags};
 use std::time::Duration;
 
@@ -12,6 +12,9 @@ pub const HONEST: Finality = Finality::Below {
     safe: 2,
     finalized: 12,
 };
+
+/// The work of a block that outweighs some usual ones.
+const HEAVY: u64 = 60;
 
 /// Slower answers are no answers.
 const LATENCY_MAX_MS: u16 = 5_000;
@@ -162,7 +165,8 @@ impl Chain {
         Some(format!("node {number} left at depth {depth}"))
     }
 
-    /// A node has the headers of a better branch, and not its blocks yet.
+    /// A node has the headers of a better branch, and not its blocks yet: of more blocks than its own, and it
+    /// says itself that it catches up, or of heavier ones.
     fn show_headers(&mut self, number: usize, left: u32, dice: &mut Dice) -> Option<Touched> {
         if self.is_evm {
             return None;
@@ -171,9 +175,10 @@ impl Chain {
         let below = self.height(&tip).saturating_sub(1 + dice.roll(4) as u64);
         let fork = self.nodes.world().tree.ancestor(&tip, below)?;
         let mut at = self.left(left).unwrap_or(fork);
+        let work = if dice.once_in(2) { 10 } else { HEAVY };
         let mut world = self.nodes.world();
         while world.tree.block(&at).held.chainwork <= world.tree.block(&tip).held.chainwork {
-            at = world.tree.extend(at, 1);
+            at = world.tree.mine_with(at, vec![], Coinbase::Plain, work);
         }
         world.nodes[number].headers_only.insert(at);
         drop(world);
@@ -183,7 +188,8 @@ impl Chain {
 
     /// What a node calls safe stands on another branch; what it calls final nobody has.
     fn tag(&mut self, number: usize, left: u32) -> Option<Touched> {
-        if !self.is_evm {
+        // Behind JSON they call a block of their own branch so, whatever its hash.
+        if !self.is_evm || self.wire.is_some() {
             return None;
         }
         let hash = self.left(left)?;

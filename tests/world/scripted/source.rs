@@ -455,6 +455,12 @@ impl ChainSource for Scripted {
             if faults.truncates && mempool.len() > 1 {
                 list.txs.truncate(list.txs.len() / 2);
                 list.is_complete = false;
+                if tree.is_evm {
+                    // Such a node shows a part of its pool. One of Bitcoin's has the ids of all.
+                    let shown = mempool.iter().take(mempool.len() / 2).map(|tx| tx.txid);
+                    list.listed = Arc::new(shown.collect());
+                    list.txs.retain(|tx| list.listed.contains(&tx.txid));
+                }
             }
             Ok(Some(list))
         };
