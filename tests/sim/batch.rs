@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const SEEDS_FOR_MARKS: u64 = 500;
 /// One seed in so many runs twice.
 const TWICE_EVERY: u64 = 100;
+/// Whoever waits is told this often how far it is.
+const TELL_EVERY_MS: u64 = 60_000;
 /// So many failures are shown and made small; the others are counted.
 const SHOWN_MAX: usize = 5;
 
@@ -34,6 +36,7 @@ pub struct Batch {
 struct Sum {
     seeds: u64,
     acts: u64,
+    told_ms: u64,
     marks: Marks,
     lives: u64,
     failed: Vec<(Script, Outcome)>,
@@ -79,6 +82,16 @@ impl Batch {
                 sum.differ.push(format!("seed {seed}: {what}"));
             }
             sum.take(script, outcome);
+            let passed_ms = (clock.now_ms() - began) as u64;
+            if passed_ms - sum.told_ms >= TELL_EVERY_MS {
+                sum.told_ms = passed_ms;
+                eprintln!(
+                    "{} of {} seeds after {} s",
+                    sum.seeds,
+                    self.seeds,
+                    passed_ms / 1_000
+                );
+            }
         }
     }
 

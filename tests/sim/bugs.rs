@@ -4,10 +4,14 @@
 
 use crate::run::{Exit, commit};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+
+/// All bugs in one build: each behind `crate::planted(NUMBER)`, which reads this.
+const SWITCHES: &str = "tests/bugs/switches.diff";
+const SWITCH: &str = "PLANTED";
 
 /// Of one bug the search ends after so long, as not found: a bug may keep a seed from ever ending.
 const SECS_MAX: &str = "5400";
@@ -18,10 +22,10 @@ const HEAD: &str = "\
 
 Each is a patch of this folder that somebody could have written. The simulator must find it within its bound
 of seeds, by a seed in which nothing is wrong without it. This page is written by
-`cargo test --profile sim --all-features --test sim -- bugs`.
+`cargo test --profile sim --all-features --test sim -- bugs`, row by row, each at the commit that it names.
 
-| bug | place | expected | bound | found by |
-|---|---|---|---|---|
+| bug | place | expected | bound | found by | at |
+|---|---|---|---|---|---|
 ";
 
 const FOUND: &str = "seed ";
@@ -30,6 +34,7 @@ const FOUND: &str = "seed ";
 struct Bug {
     path: PathBuf,
     name: String,
+    number: u32,
     found_by: String,
     seeds: u64,
     kind: String,
@@ -46,6 +51,15 @@ struct Row {
     bound: String,
     /// `seed 17: WRONG ...`, or why it was not found.
     what: String,
+    /// The commit.
+    at: String,
+}
+
+/// The simulator with a bug.
+struct Planted {
+    path: PathBuf,
+    /// In one build with all others: the number that it is switched on by.
+    number: Option<u32>,
 }
 
 /// A copy of the commit that is checked out here, and the simulator of it as it is: the one that runs.
@@ -58,20 +72,37 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Plants all bugs, or those of these numbers; `is_rest`: of them those that no row says are found.
-pub fn run(numbers: &[&str], is_rest: bool) -> Result<Exit, String> {
+/// Plants all bugs, or those of these numbers; `is_rest`: of them those that no row says are found;
+/// `together`: in one build, by switches; it is there already, or is made.
+pub fn run(numbers: &[&str], is_rest: bool, together: Option<Option<&Path>>) -> Result<Exit, String> {
     let bugs = bugs()?;
     let mut table = Table::read(&bugs);
     let is_asked = |bug: &&Bug| {
-        let number = bug.name.split('-').next().unwrap_or_default();
-        let is_named = |asked: &&str| number.parse::<u32>().ok() == asked.parse::<u32>().ok();
+        let is_named = |asked: &&str| asked.parse::<u32>().is_ok_and(|asked| asked == bug.number);
         (numbers.is_empty() || numbers.iter().any(is_named)) && !(is_rest && table.is_found(&bug.name))
     };
     let asked: Vec<&Bug> = bugs.iter().filter(is_asked).collect();
     let copy = Copy::check_out()?;
+    let together = match together {
+        Some(Some(built)) => Some(built.to_owned()),
+        Some(None) => Some(copy.with(&root().join(SWITCHES))??),
+        None => None,
+    };
     let (mut found, mut exit) = (0, Exit::Fine);
-    for bug in &asked {
-        let row = copy.try_out(bug)?;
+    for (number, bug) in asked.iter().enumerate() {
+        eprintln!(
+            "bug {} of {}: {}, {found} found",
+            number + 1,
+            asked.len(),
+            bug.name
+        );
+        let row = match &together {
+            Some(path) => bug.row(
+                copy.search(bug, &Planted::switched(path, bug.number))?,
+                " by a switch",
+            ),
+            None => copy.try_out(bug)?,
+        };
         println!("{}: {}", row.bug, row.what);
         match row.is_found() {
             true => found += 1,
@@ -108,12 +139,11 @@ impl Bug {
                 .unwrap_or_default()
         };
         let line = after("@@ -").split([',', ' ']).next().unwrap_or_default();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let number = name.split('-').next().unwrap_or_default().parse();
         Ok(Bug {
-            name: path
-                .file_stem()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned(),
+            number: number.map_err(|_| wrong("which number?"))?,
+            name: name.into_owned(),
             found_by: says("Found by:"),
             seeds: says("Seeds:").parse().map_err(|_| wrong("how many seeds?"))?,
             kind: says("Kind:"),
@@ -122,7 +152,7 @@ impl Bug {
         })
     }
 
-    fn row(&self, what: String) -> Row {
+    fn row(&self, what: String, how: &str) -> Row {
         Row {
             bug: self.name.clone(),
             place: self.place.clone(),
@@ -132,6 +162,7 @@ impl Bug {
                 kind => format!("{} {kind}", self.seeds),
             },
             what,
+            at: format!("{}{how}", commit()),
         }
     }
 }
@@ -139,6 +170,15 @@ impl Bug {
 impl Row {
     fn is_found(&self) -> bool {
         self.what.starts_with(FOUND)
+    }
+}
+
+impl Planted {
+    fn switched(path: &Path, number: u32) -> Planted {
+        Planted {
+            path: path.to_owned(),
+            number: Some(number),
+        }
     }
 }
 
@@ -182,26 +222,41 @@ impl Copy {
             .ok_or_else(|| "cargo names no executable".to_owned())
     }
 
-    fn try_out(&self, bug: &Bug) -> Result<Row, String> {
-        let patch = bug.path.display().to_string();
+    /// The simulator with a change. The inner error: why there is none.
+    fn with(&self, patch: &Path) -> Result<Result<PathBuf, String>, String> {
+        let patch = patch.display().to_string();
         let applied = git(&self.tree, &["apply", &patch])?;
         if let Err(why) = success("it applies no longer", &applied) {
-            return Ok(bug.row(first_line(&why)));
+            return Ok(Err(why));
         }
         let built = self.build();
         let taken_back = git(&self.tree, &["apply", "-R", &patch])?;
-        success(&format!("{}: take back", bug.name), &taken_back)?;
-        match built {
-            Ok(planted) => Ok(bug.row(self.search(bug, &planted)?)),
+        success(&format!("{patch}: take back"), &taken_back)?;
+        Ok(built)
+    }
+
+    fn try_out(&self, bug: &Bug) -> Result<Row, String> {
+        match self.with(&bug.path)? {
+            Ok(path) => Ok(bug.row(self.search(bug, &Planted { path, number: None })?, "")),
             Err(why) => {
                 eprintln!("{why}");
-                Ok(bug.row(first_line(&why)))
+                Ok(bug.row(first_line(&why), ""))
             }
         }
     }
 
+    /// The simulators without the bug: with switches too, of which none is on.
+    fn without(&self, planted: &Planted) -> Vec<Planted> {
+        let clean = Planted {
+            path: self.clean.clone(),
+            number: None,
+        };
+        let off = planted.number.map(|_| Planted::switched(&planted.path, 0));
+        [clean].into_iter().chain(off).collect()
+    }
+
     /// The first seed that fails because of a bug.
-    fn search(&self, bug: &Bug, planted: &Path) -> Result<String, String> {
+    fn search(&self, bug: &Bug, planted: &Planted) -> Result<String, String> {
         let (mut from, mut also) = (1, vec![]);
         while from <= bug.seeds {
             let said = self.batch(planted, bug, from, bug.seeds - from + 1)?;
@@ -210,16 +265,24 @@ impl Copy {
                 Some((seed.parse::<u64>().ok()?, verdict.to_owned()))
             });
             let Some((seed, verdict)) = failed.min() else {
-                if !said.contains(" seeds of ") {
+                if !said.contains(" acts each, ") {
                     also.push("it did not end".to_owned());
                 }
                 break;
             };
-            let without = self.batch(&self.clean, bug, seed, 1)?;
-            if !without.lines().any(|line| line.starts_with("seed ")) {
-                return Ok(format!("{FOUND}{seed}: {verdict}"));
+            let fails = |simulator: &Planted| {
+                let said = self.batch(simulator, bug, seed, 1)?;
+                Ok::<bool, String>(said.lines().any(|line| line.starts_with("seed ")))
+            };
+            let mut without = self.without(planted).into_iter();
+            let is_other = without.try_fold(false, |is_other, clean| {
+                Ok::<_, String>(is_other | fails(&clean)?)
+            })?;
+            match (fails(planted)?, is_other) {
+                (true, false) => return Ok(format!("{FOUND}{seed}: {verdict}")),
+                (_, true) => also.push(format!("seed {seed} fails without it too")),
+                (false, false) => also.push(format!("seed {seed} does not fail again")),
             }
-            also.push(format!("seed {seed} fails without it too"));
             from = seed + 1;
         }
         let also = also.iter().map(|why| format!("; {why}"));
@@ -230,14 +293,17 @@ impl Copy {
         ))
     }
 
-    fn batch(&self, simulator: &Path, bug: &Bug, first: u64, seeds: u64) -> Result<String, String> {
+    fn batch(&self, simulator: &Planted, bug: &Bug, first: u64, seeds: u64) -> Result<String, String> {
         let mut command = Command::new("timeout");
         command
             .arg(SECS_MAX)
-            .arg(simulator)
+            .arg(&simulator.path)
             .args(["batch", "--until-found"])
             .args(["--first", &first.to_string(), "--seeds", &seeds.to_string()])
-            .current_dir(&self.tree);
+            .current_dir(&self.tree)
+            .env(SWITCH, simulator.number.unwrap_or(0).to_string())
+            // How far it is.
+            .stderr(Stdio::inherit());
         if bug.kind != "any" {
             command.args(["--kind", &bug.kind]);
         }
@@ -260,17 +326,15 @@ impl Table {
         let rows = text.lines().filter_map(|line| {
             let line = line.strip_prefix("| ")?.strip_suffix(" |")?;
             let cells: Vec<String> = line.split(" | ").map(str::to_owned).collect();
-            let [bug, place, expected, bound, what] = <[String; 5]>::try_from(cells).ok()?;
-            let (bug, place) = (
-                bug.trim_matches('`').to_owned(),
-                place.trim_matches('`').to_owned(),
-            );
+            let [bug, place, expected, bound, what, at] = <[String; 6]>::try_from(cells).ok()?;
+            let name = |cell: String| cell.trim_matches('`').to_owned();
             let row = Row {
-                bug,
-                place,
+                bug: name(bug),
+                place: name(place),
                 expected,
                 bound,
                 what,
+                at: name(at),
             };
             let is_there = bugs.iter().any(|bug| bug.name == row.bug);
             is_there.then(|| (row.bug.clone(), row))
@@ -289,10 +353,11 @@ impl Table {
             let cells = [&row.expected, &row.bound, &row.what].map(|cell| cell.replace('|', "/"));
             let _ = writeln!(
                 text,
-                "| `{}` | `{}` | {} |",
+                "| `{}` | `{}` | {} | `{}` |",
                 row.bug,
                 row.place,
-                cells.join(" | ")
+                cells.join(" | "),
+                row.at
             );
         }
         let found = self.0.values().filter(|row| row.is_found()).count();
@@ -306,7 +371,9 @@ impl Table {
                 "what": row.what,
             })
         });
-        let report = json!({ "commit": commit(), "bugs": rows.collect::<Vec<_>>() });
+        let commits: BTreeSet<&str> = self.0.values().map(|row| row.at.as_str()).collect();
+        let commits = commits.into_iter().collect::<Vec<_>>().join(", ");
+        let report = json!({ "commit": commits, "bugs": rows.collect::<Vec<_>>() });
         let folder = root().join("target/evidence");
         std::fs::create_dir_all(&folder)
             .and_then(|()| std::fs::write(folder.join("bugs.json"), format!("{report:#}\n")))

@@ -47,6 +47,7 @@ mod world;
 use batch::Batch;
 use run::Exit;
 use script::{Kind, Script};
+use std::path::Path;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
@@ -59,6 +60,8 @@ usage: sim [batch | seed N | file PATH... | bugs [NN] | parts | marks]
   file PATH...       scripts, as `--print` and a failure write them
   bugs [NN...]       plants the bugs of tests/bugs, one after the other: each must be found
     --rest           only those that tests/bugs/table.md does not say are found
+    --together       all of them in one build, each behind a switch (tests/bugs/switches.diff)
+    --built PATH     the same, and this is that build
   parts              short stories of the simulator's own parts
   marks              what has to take effect in a batch of 500 seeds or more
 Everywhere: --acts N (300), --kind Btc|Evm|Both|WireBtc|WireEvm
@@ -78,7 +81,9 @@ impl Args {
         let mut args = args.peekable();
         while let Some(arg) = args.next() {
             match arg.strip_prefix("--") {
-                Some("until-found" | "rest" | "print" | "help" | "list" | "ignored" | "nocapture") => {
+                Some(
+                    "until-found" | "rest" | "together" | "print" | "help" | "list" | "ignored" | "nocapture",
+                ) => {
                     options.push((arg, None));
                 }
                 Some(_) => {
@@ -103,6 +108,13 @@ impl Args {
         value
             .parse()
             .map_err(|_| format!("{option} wants a number, not `{value}`"))
+    }
+
+    /// Are all bugs planted in one build, and where is it if it is there?
+    fn together(&self) -> Option<Option<&Path>> {
+        let built = self.options.iter().find(|(name, _)| name == "--built");
+        let built = built.and_then(|(_, value)| value.as_deref().map(Path::new));
+        (built.is_some() || self.has("--together")).then_some(built)
     }
 
     fn kind(&self) -> Result<Option<Kind>, String> {
@@ -168,7 +180,7 @@ fn act(args: &Args) -> Result<Exit, String> {
             Ok(batch::show(&script))
         }
         Some("file") => batch::files(&about),
-        Some("bugs") => bugs::run(&about, args.has("rest")),
+        Some("bugs") => bugs::run(&about, args.has("rest"), args.together()),
         Some("parts") => {
             parts::run();
             Ok(Exit::Fine)

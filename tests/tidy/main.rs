@@ -126,7 +126,10 @@ fn every_planted_bug_still_fits() {
     let patches: Vec<_> = fs::read_dir(root().join("tests/bugs"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|end| end == "patch"))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|end| end == "patch" || end == "diff")
+        })
         .collect();
     assert!(patches.len() >= 50, "{} are left", patches.len());
     let faults: Vec<String> = patches
