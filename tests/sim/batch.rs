@@ -138,9 +138,17 @@ impl Batch {
             .collect();
         exits.extend((!sum.differ.is_empty()).then_some(Exit::Differs));
         exits.extend((is_large && !zeros.is_empty()).then_some(Exit::NothingTookEffect));
+        // Who looks for a bug ends where it is found.
+        let is_looking = !self.is_until_found || exits.is_empty();
+        let is_cut = is_looking && sum.seeds < self.seeds;
+        if is_cut {
+            let late = self.seeds - sum.seeds;
+            println!("CUT by --secs {}: {late} seeds did not run", self.secs);
+        }
+        exits.extend(is_cut.then_some(Exit::Cut));
         [Exit::Wrong, Exit::Crashed, Exit::Stuck, Exit::Differs]
             .into_iter()
-            .chain([Exit::NothingTookEffect])
+            .chain([Exit::NothingTookEffect, Exit::Cut])
             .find(|exit| exits.contains(exit))
             .unwrap_or(Exit::Fine)
     }

@@ -66,7 +66,7 @@ usage: sim [batch | seed N | file PATH... | bugs [NN] | parts | marks]
   marks              what has to take effect in a batch of 500 seeds or more
 Everywhere: --acts N (300), --kind Btc|Evm|Both|WireBtc|WireEvm
 Ends with 0 fine, 1 wrong, 2 could not run, 3 stuck, 4 crashed, 5 something never took effect,
-6 two runs of one seed differ.";
+6 two runs of one seed differ, 7 cut by --secs before all seeds had run.";
 
 /// The command line: a word, what it is about, and options.
 #[derive(Debug)]

@@ -21,6 +21,8 @@ pub enum Exit {
     Crashed = 4,
     NothingTookEffect = 5,
     Differs = 6,
+    /// The time was over before all seeds had run, and nothing was found in those that did.
+    Cut = 7,
 }
 
 /// How a seed ended.
