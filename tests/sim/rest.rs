@@ -14,7 +14,7 @@ const FED_EVERY: u64 = 8;
 const FED_ALL_EVERY: u64 = 400;
 
 /// To one daemon in so many everything is fed again at the end.
-const AGAIN_EVERY: u64 = 4;
+const AGAIN_EVERY: u64 = 8;
 
 /// Beyond the time that the config says: until the next list is read, and applied though it says nothing new.
 const EVICTED_SECS: u64 = 30;

@@ -346,7 +346,9 @@ impl<'a> Seed<'a> {
         self.let_go();
         if let Some(life) = self.life.take() {
             self.at_ms = life.now_ms();
-            let _ = life.stop();
+            if life.stop().is_ok() {
+                self.checks.stopped();
+            }
             self.folder.kill();
             crate::disk::revive();
         }
@@ -383,6 +385,7 @@ impl<'a> Seed<'a> {
                 Err(StartFailed::Other(why)) => why,
                 Err(StartFailed::Dead(at)) => format!("died at {at:?}"),
             };
+            self.checks.life_ended();
             self.folder.kill();
             crate::disk::revive();
             // To start on a mixture of two databases is refused, until an operator has done what it says.

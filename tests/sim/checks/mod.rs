@@ -7,6 +7,7 @@ mod rest;
 mod step;
 
 use crate::disk::{Folder, observing};
+use crate::naive::Moment;
 use crate::receivers::Receivers;
 use crate::script::Terms;
 use crate::tables::Tables;
@@ -18,6 +19,9 @@ use step::Tails;
 
 /// So many steps between two looks at everything.
 const WHOLE_EVERY: u32 = 64;
+
+/// After a clean stop, the books are gone through at one start of so many; after any other end, at each.
+const STOPPED_EVERY: u32 = 4;
 
 /// Something that does not hold, by the name of what must.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +87,10 @@ pub struct Checks {
     generation: i64,
     /// A generation begins with a restore, or by an operator's word; never by itself.
     may_begin: bool,
+    /// The last life ended by a clean stop.
+    was_stopped: bool,
+    /// How many have.
+    stops: u32,
 }
 
 impl Checks {
@@ -104,19 +112,28 @@ impl Checks {
             evict_after_ms: i64::from(terms.evict_s) * 1_000,
             generation: 0,
             may_begin: false,
+            was_stopped: false,
+            stops: 0,
         }
+    }
+
+    /// The life that ended now did so by a clean stop.
+    pub fn stopped(&mut self) {
+        self.was_stopped = true;
+        self.stops += 1;
     }
 
     /// The life that is looked at ends. The handles only look, so they may stay for the next one.
     pub fn life_ended(&mut self) {
         self.version = -1;
+        self.was_stopped = false;
     }
 
     /// Handles are closed: other files take the place of those that they look at.
     pub fn let_go(&mut self) {
         self.disturbed();
         self.eyes = None;
-        self.version = -1;
+        self.life_ended();
     }
 
     fn eyes(&mut self, folder: &Folder) -> &Eyes {
@@ -167,7 +184,10 @@ impl Checks {
     /// After every start.
     pub fn restarted(&mut self, at: (&Folder, &World), policy: u8) -> Result<(), Fault> {
         self.generations(at.0)?;
-        self.whole(at, policy)
+        match std::mem::take(&mut self.was_stopped) && !self.stops.is_multiple_of(STOPPED_EVERY) {
+            true => self.scan(at, policy, Moment::Cursor),
+            false => self.whole(at, policy),
+        }
     }
 
     /// I24: a generation begins where an older file was put in place, and nowhere else.
