@@ -8,6 +8,7 @@ use crate::store::{JobOutcome, Store};
 use crate::telemetry::error_line;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Beyond its time a run may take so long: the books, a slice that is under way, the walk through the unspent
 /// coins of a large chain.
@@ -37,15 +38,17 @@ pub fn job(config: &Config, store: &Store, clock: Clock) -> Option<Job> {
         goes_on: Some(Done::default()),
         walks: Walks::default(),
     };
-    let (store, once, walks) = (store.clone(), Arc::new(Once::default()), audit.walks.clone());
-    let job = Job::new("audit", settings.every?, settings.longest + SLACK, move || {
+    let every = settings.every?;
+    let (store, once, walks) = (store.clone(), Arc::new(Once::new(every)), audit.walks.clone());
+    let job = Job::new("audit", every, settings.longest + SLACK, move || {
         let (mut audit, store, once) = (audit.clone(), store.clone(), once.clone());
         async move {
-            let done = once.done();
+            let began = clock.instant();
+            let done = once.done(began);
             audit.scope.books = done.is_none();
             audit.goes_on = Some(done.unwrap_or_default());
             match run(&audit, &store, &mut |_| {}).await {
-                Ok(report) => once.note(&report),
+                Ok(report) => once.note(began, &report),
                 Err(error) => {
                     once.forget();
                     JobOutcome::Failed(error_line(&error))
@@ -59,24 +62,51 @@ pub fn job(config: &Config, store: &Store, clock: Clock) -> Option<Job> {
     }))
 }
 
-/// What a run that goes on at once where the last one was cut does no second time; `None` = the last one was
-/// through.
-#[derive(Debug, Default)]
-struct Once(Mutex<Option<Done>>);
+/// What a run that goes on at once where the last one was cut does no second time, for as long as one run is
+/// from the next: a walk of many days must not keep the books and credits from being asked daily.
+#[derive(Debug)]
+struct Once {
+    every: Duration,
+    kept: Mutex<Option<Kept>>,
+}
+
+/// What the runs since one that asked for all of it have done.
+#[derive(Debug)]
+struct Kept {
+    began: Instant,
+    done: Done,
+}
 
 impl Once {
-    fn lock(&self) -> MutexGuard<'_, Option<Done>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new(every: Duration) -> Once {
+        Once {
+            every,
+            kept: Mutex::new(None),
+        }
     }
 
-    fn done(&self) -> Option<Done> {
-        self.lock().clone()
+    fn lock(&self) -> MutexGuard<'_, Option<Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, report: &Report) -> JobOutcome {
+    /// `None` = the last one was through, or it is time to ask for all of it again.
+    fn done(&self, now: Instant) -> Option<Done> {
+        let mut kept = self.lock();
+        *kept = kept
+            .take()
+            .filter(|kept| now.saturating_duration_since(kept.began) < self.every);
+        kept.as_ref().map(|kept| kept.done.clone())
+    }
+
+    /// Notes what a run that began then says.
+    fn note(&self, began: Instant, report: &Report) -> JobOutcome {
         let outcome = outcome(report);
         match outcome {
-            JobOutcome::More(_) => self.lock().get_or_insert_default().note(report),
+            JobOutcome::More(_) => {
+                let done = Done::default();
+                let mut kept = self.lock();
+                kept.get_or_insert(Kept { began, done }).done.note(report);
+            }
             JobOutcome::Done(_) | JobOutcome::Failed(_) => self.forget(),
         }
         outcome
@@ -137,17 +167,20 @@ mod tests {
         })
     }
 
-    #[test]
-    fn what_has_ended_is_done_once_however_often_it_goes_on() {
-        let once = Once::default();
+    #[tokio::test(start_paused = true)]
+    async fn what_has_ended_is_done_once_however_often_it_goes_on() {
+        let clock = Clock::simulated(0);
+        let hours = |count: u64| Duration::from_secs(3_600 * count);
+        let once = Once::new(hours(24));
         let note = |chains: Vec<ChainReport>| {
-            once.note(&Report {
+            let chains = Report {
                 chains,
                 ..Report::default()
-            });
-            once.done()
+            };
+            once.note(clock.instant(), &chains);
+            once.done(clock.instant())
         };
-        assert_eq!(once.done(), None, "the first asks for all of it");
+        assert_eq!(once.done(clock.instant()), None, "the first asks for all of it");
         let cut = |name, has_ended, has_unspent| chain(name, has_ended, has_unspent, true);
         assert_eq!(note(vec![cut("a", false, false)]), done(&[], &[]));
         assert_eq!(
@@ -162,6 +195,19 @@ mod tests {
         );
         note(vec![cut("a", true, true)]);
         once.forget();
-        assert_eq!(once.done(), None);
+        assert_eq!(once.done(clock.instant()), None);
+
+        // A walk that takes days is cut again and again.
+        for _ in 0..3 {
+            assert_eq!(note(vec![cut("a", true, true)]), done(&["a"], &["a"]));
+            clock.sleep(hours(23)).await;
+            assert_eq!(note(vec![cut("b", true, false)]), done(&["a", "b"], &["a"]));
+            clock.sleep(hours(1)).await;
+            assert_eq!(
+                once.done(clock.instant()),
+                None,
+                "a day after all of it was asked"
+            );
+        }
     }
 }
