@@ -46,25 +46,18 @@ pub(super) async fn line_of<S: ChainSource>(source: &S, tip: &NodeTip, known: &K
         }
     }
     let (lowest, _) = *known.hashes.last()?;
-    let count = usize::try_from(at.height - lowest + 1).ok()?;
-    let theirs = source.hashes(lowest, count).await.ok()?;
-    let their = |height: u64| theirs.get(usize::try_from(height - lowest).ok()?);
-    let shared = known
-        .hashes
-        .iter()
-        .find(|(height, hash)| their(*height) == Some(hash));
-    Some(match shared {
-        Some((fork, _)) if *fork == tip.height => line(
-            "branch",
-            Verdict::Warning,
-            format!(
-                "the node is {} behind the database, which is at block {}",
-                counted(at.height - fork, "block"),
-                at.height
-            ),
-            "wait: nothing is read until it is past that block",
-        ),
-        Some((fork, _)) => line(
+    let reached = known.hashes.partition_point(|(height, _)| *height > tip.height);
+    let candidates = &known.hashes[reached..];
+    let Some((highest, _)) = candidates.first() else {
+        return Some(behind(tip, at.height));
+    };
+    let fork = shared(source, candidates).await?;
+    if fork == Some(*highest) {
+        // Where it has all of ours, it went on between two questions.
+        return (tip.height < at.height).then(|| behind(tip, at.height));
+    }
+    Some(match fork {
+        Some(fork) => line(
             "branch",
             Verdict::Warning,
             format!(
@@ -86,4 +79,34 @@ pub(super) async fn line_of<S: ChainSource>(source: &S, tip: &NodeTip, known: &K
              it did go back so far: `creditd chain accept-reorg` (docs/operations.md)",
         ),
     })
+}
+
+/// Also of one that is far behind: what it does not have yet says nothing about its branch.
+fn behind(tip: &NodeTip, at: u64) -> Line {
+    line(
+        "branch",
+        Verdict::Warning,
+        format!(
+            "the node is {} behind the database, which is at block {at}",
+            counted(at - tip.height, "block")
+        ),
+        "wait, if it catches up: of this node nothing is read until it is past that block",
+    )
+}
+
+/// The height of the highest of these blocks that the node has on its chain; the inner `None`: it has none.
+/// Whoever has one has all below it, so a few questions tell, however many there are. `None` where it does
+/// not answer.
+async fn shared<S: ChainSource>(source: &S, highest_first: &[(u64, BlockHash)]) -> Option<Option<u64>> {
+    let (mut first, mut last) = (0, highest_first.len());
+    while first < last {
+        let middle = first + (last - first) / 2;
+        let (height, hash) = highest_first[middle];
+        let theirs = source.hashes(height, 1).await.ok()?;
+        match theirs.first() == Some(&hash) {
+            true => last = middle,
+            false => first = middle + 1,
+        }
+    }
+    Some(highest_first.get(first).map(|(height, _)| *height))
 }

@@ -9,7 +9,8 @@ use crate::clock::{Clock, rfc3339};
 const CLOCK_SLACK_SECS: i64 = 2 * 3600;
 
 /// A clock that runs ahead cannot be told from a quiet network, but for one that is so far ahead that no
-/// chain was there: a regtest that has nothing but its first block has one of 2011.
+/// chain was there: a regtest that has nothing but its first block has one of 2011. The first block of many
+/// EVM chains, Ethereum's among them, says 1970, and says nothing.
 const CLOCK_AHEAD_SECS: i64 = 30 * 365 * 86_400;
 
 pub(super) fn clock_line(tip: &NodeTip, clock: Clock) -> Line {
@@ -21,7 +22,7 @@ pub(super) fn clock_line(tip: &NodeTip, clock: Clock) -> Line {
         );
         return line("clock", Verdict::Bad, found, "set this machine's clock (NTP)");
     }
-    if ahead_secs < -CLOCK_AHEAD_SECS {
+    if tip.height > 0 && ahead_secs < -CLOCK_AHEAD_SECS {
         let (now, years) = (rfc3339(clock.now_ms()), -ahead_secs / (365 * 86_400));
         let found = format!("this machine says {now}, and the newest block is {years} years old");
         let next = "set this machine's clock (NTP), unless this chain stands still";
@@ -67,5 +68,8 @@ mod tests {
             assert_eq!(line.verdict, verdict, "{line:?}");
             assert!(line.found.contains(words), "{line:?}");
         }
+        let first = NodeTip { height: 0, ..tip(0) };
+        let line = clock_line(&first, Clock::standing(BLOCK * 1_000));
+        assert_eq!(line.verdict, Verdict::Good, "a first block of 1970: {line:?}");
     }
 }

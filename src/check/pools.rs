@@ -146,26 +146,25 @@ pub(super) fn derived<'c>(config: &'c Config, chain: &ChainId) -> Vec<(&'c str, 
     config.addresses.iter().filter_map(of_chain).collect()
 }
 
-/// A line where the node does not derive what creditd does: the pool would stay empty.
+/// A line where the node does not derive what creditd does: the pool would not be filled again.
 pub(super) async fn derive_line<D: Dial>(
     source: &BitcoinSource<D>,
     name: &str,
     derivation: &Derivation,
 ) -> Option<Line> {
-    let (found, next) = match source.derive(&derivation.text(), 0, 1).await {
+    let (why, next) = match source.derive(&derivation.text(), 0, 1).await {
         Ok(theirs) if theirs == derivation.scripts(0, 1) => return None,
         Ok(_) => (
-            format!("{name} hands out no addresses: the node derives others than creditd"),
+            "the node derives other addresses than creditd".to_owned(),
             "keep both and report it",
         ),
         Err(error) => (
-            format!(
-                "{name} hands out no addresses: the node does not derive them: {}",
-                error_line(&error)
-            ),
-            "allow `deriveaddresses` in the node's rpcwhitelist, or take a node that has the call",
+            format!("the node does not derive them: {}", error_line(&error)),
+            "allow `deriveaddresses` in the node's rpcwhitelist, or take a node that has the call; if it did \
+             not answer, ask again",
         ),
     };
+    let found = format!("{name} cannot be filled with addresses: {why}");
     Some(line("addresses", Verdict::Bad, found, next))
 }
 

@@ -3,6 +3,7 @@
 
 use super::{Line, Verdict, counted, line};
 use crate::config::Config;
+use crate::rules::ChainId;
 use crate::store::{Database, OpenMode};
 
 /// Nothing where there are none.
@@ -17,15 +18,20 @@ pub(super) fn lines(config: &Config) -> Vec<Line> {
         });
         counted.ok()
     });
+    let followed = read.unwrap_or_default();
+    let is_followed = |chain: &ChainId| followed.iter().any(|(_, row)| row.id == *chain);
     let mut lines = Vec::new();
-    for (credits, row) in read.unwrap_or_default() {
-        if config.chains().any(|chain| *chain.chain() == row.id) {
+    for (credits, row) in &followed {
+        let is_named = config.chains().any(|chain| *chain.chain() == row.id);
+        if is_named || *credits == 0 {
             continue;
         }
-        let has = format!("the database has {} of {}", counted(credits, "credit"), row.id);
+        let has = format!("the database has {} of {}", counted(*credits, "credit"), row.id);
+        // One that is followed under its own name is another chain: one of two test networks, or one that
+        // began anew.
         let kin = config
             .chains()
-            .find(|chain| chain.chain().caip2() == row.id.caip2());
+            .find(|chain| chain.chain().caip2() == row.id.caip2() && !is_followed(chain.chain()));
         let told = match (kin, row.id.as_str().split_once('@')) {
             (Some(kin), Some((_, instance))) => line(
                 "chain",

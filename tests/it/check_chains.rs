@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::common::asks::{D1, script};
 use crate::common::daemon::{Daemon, Setup};
 use crate::common::fake_chain::{FakeNode, coin, tx};
+use crate::common::wait::{PATIENCE, wait_until};
 
 /// A daemon that has credited a payment in block 4 of 6, and was stopped; a window of 6 blocks.
 fn stopped(node: &FakeNode) -> Daemon {
@@ -77,12 +78,19 @@ fn check_sees_a_node_on_another_branch_than_the_database() {
     fork(&node, 5, 12);
     let deep = ["has none of blocks 8 to 14", "name a new `database`"];
     assert_line(&daemon, "branch", "bad", deep);
+    // What it does not have yet says nothing about its branch, be it as deep as no reorg may be.
+    node.back_to(3);
+    let far = [
+        "the node is 11 blocks behind the database, which is at block 14",
+        "if it catches up",
+    ];
+    assert_line(&daemon, "branch", "warning", far);
 }
 
 #[test]
 fn check_sees_that_the_database_was_followed_under_another_instance_name() {
     let node = FakeNode::regtest(3);
-    let daemon = stopped(&node);
+    let mut daemon = stopped(&node);
     daemon.write_config(&Setup {
         instance: "other".to_owned(),
         ..setup(&node)
@@ -92,6 +100,15 @@ fn check_sees_that_the_database_was_followed_under_another_instance_name() {
         "`instance = \"test\"`",
     ];
     assert_line(&daemon, "chain", "bad", words);
+    // Once it is followed under that name, it is a chain that began anew, as docs/evm.md has it.
+    daemon.start_again();
+    wait_until("the new one is followed", PATIENCE, || {
+        let line = daemon.check_line("chain")?;
+        (line["verdict"] == "warning").then_some(())
+    });
+    daemon.stop();
+    let words = ["1 credit of bip122:", "bring its section back"];
+    assert_line(&daemon, "chain", "warning", words);
 }
 
 #[test]
@@ -139,7 +156,7 @@ fn check_sees_that_the_node_does_not_derive_the_addresses_of_a_pool() {
     let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
-        said.contains("till hands out no addresses: the node does not derive them")
+        said.contains("till cannot be filled with addresses: the node does not derive them")
             && said.contains("deriveaddresses"),
         "{said}"
     );
