@@ -2,7 +2,7 @@
 //! and that no row of the ledger was changed since the last run.
 
 use super::report::Damaged;
-use super::{Audit, Books, Broken, Ledger};
+use super::{Audit, Books, Broken, Ledger, Told};
 use crate::clock::rfc3339;
 use crate::rules::audit::{AuditPass, FindingKind};
 use crate::rules::invariants::Invariant;
@@ -16,9 +16,18 @@ const FAULTS_NAMED: usize = 5;
 /// What the ledger as a whole is called among the findings.
 const LEDGER: &str = "I2 ledger";
 
+/// What stands for the name of a property where the schema refuses a row: no property of ours says why.
+const SCHEMA: &str = "schema";
+
 /// Asks them, one transaction each. Of a damaged file nothing is asked: what its tables say means nothing.
-pub(super) async fn pass(audit: &Audit, store: &Store) -> Result<Books, StoreError> {
+pub(super) async fn pass(audit: &Audit, store: &Store, told: Told<'_>) -> Result<Books, StoreError> {
     let (damaged, refused) = damaged(store).await?;
+    // Said before it is written: that may meet the damage itself.
+    for damaged in &damaged {
+        let (table, what) = (&damaged.table, &damaged.what);
+        tracing::error!(table, "audit: table {table} is damaged: {what}");
+        told(&format!("table {table} is damaged: {what}"));
+    }
     let rows = damaged.iter().map(row_of_damage).collect();
     note(store, FindingKind::Damaged, rows).await?;
     if !damaged.is_empty() {
@@ -28,7 +37,7 @@ pub(super) async fn pass(audit: &Audit, store: &Store) -> Result<Books, StoreErr
         });
     }
     let window = audit.config.smallest_window();
-    let mut broken = refused;
+    let mut broken = Vec::new();
     for number in 0..CHECKS {
         let mut next = Some(0);
         while let Some(from) = next {
@@ -42,11 +51,13 @@ pub(super) async fn pass(audit: &Audit, store: &Store) -> Result<Books, StoreErr
     }
     let (ledger, changed) = ledger(audit, store).await?;
     broken.extend(changed);
-    note(store, FindingKind::Invariant, broken.iter().map(row).collect()).await?;
+    let rows = refused.iter().map(row_of_refused).chain(broken.iter().map(row));
+    note(store, FindingKind::Invariant, rows.collect()).await?;
+    let broken = refused.into_iter().chain(broken.iter().map(Broken::of));
     Ok(Books {
         checks: CHECKS,
         damaged,
-        broken: broken.iter().map(Broken::of).collect(),
+        broken: broken.collect(),
         ledger: Some(ledger),
     })
 }
@@ -57,7 +68,7 @@ async fn give_way() {
 }
 
 /// Asks each table, one transaction each: what is damaged, and what the schema refuses.
-async fn damaged(store: &Store) -> Result<(Vec<Damaged>, Vec<Violation>), StoreError> {
+async fn damaged(store: &Store) -> Result<(Vec<Damaged>, Vec<Broken>), StoreError> {
     let (mut damaged, mut refused, mut place) = (Vec::new(), Vec::new(), -1);
     loop {
         let table = store
@@ -67,16 +78,19 @@ async fn damaged(store: &Store) -> Result<(Vec<Damaged>, Vec<Violation>), StoreE
             return Ok((damaged, refused));
         };
         place = table.place;
-        refused.extend(table.broken.first().map(|first| Violation {
-            invariant: Invariant::I3Justified,
+        refused.extend(table.broken.first().map(|first| Broken {
+            invariant: SCHEMA.to_owned(),
             subject: table.name.clone(),
-            what: format!("{}: {first}", counted(table.broken.len() as u64, "row")),
+            what: format!(
+                "the schema refuses at least {}: written past its guards, or the file is damaged: {first}",
+                counted(table.broken.len() as u64, "value")
+            ),
         }));
         if !table.faults.is_empty() {
             let named = table.faults.iter().take(FAULTS_NAMED).map(String::as_str);
             let more = match table.faults.len().saturating_sub(FAULTS_NAMED) {
                 0 => String::new(),
-                more => format!(", and {more} more"),
+                more => format!(", and at least {more} more"),
             };
             damaged.push(Damaged {
                 what: named.collect::<Vec<_>>().join("; ") + &more,
@@ -152,7 +166,7 @@ async fn note(store: &Store, kind: FindingKind, rows: Vec<FindingRow>) -> Result
         Ok(news)
     });
     for (row, is_news) in rows.iter().zip(news.await?) {
-        if is_news {
+        if is_news && kind != FindingKind::Damaged {
             let subject = &row.subject;
             tracing::error!(subject, "audit: {subject}: {}", row.what);
         }
@@ -172,18 +186,26 @@ fn row_of_damage(damaged: &Damaged) -> FindingRow {
     }
 }
 
+fn row_of_refused(refused: &Broken) -> FindingRow {
+    row_of_broken(format!("{SCHEMA} {}", refused.subject), &refused.what)
+}
+
 fn row(broken: &Violation) -> FindingRow {
     let subject = match broken.invariant {
         Invariant::I2AppendOnly => LEDGER.to_owned(),
         invariant => format!("{} {}", invariant.name(), broken.subject),
     };
+    row_of_broken(subject, &broken.what)
+}
+
+fn row_of_broken(subject: String, what: &str) -> FindingRow {
     FindingRow {
         chain: None,
         pass: AuditPass::Books,
         kind: FindingKind::Invariant,
         subject,
         height: None,
-        what: broken.what.clone(),
+        what: what.to_owned(),
         found_at: 0,
     }
 }

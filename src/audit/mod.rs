@@ -31,7 +31,6 @@ use crate::rules::ChainId;
 use crate::store::{ChainKey, ChainRow, FindingRow, ReadTx, Store, StoreError};
 use ground::Ground;
 use limits::Unasked;
-use report::FOUND_NAMED;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use thiserror::Error;
@@ -155,7 +154,7 @@ pub async fn run(audit: &Audit, store: &Store, told: Told<'_>) -> Result<Report,
     };
     if audit.scope.books {
         told("books");
-        report.books = Some(books::pass(audit, store).await?);
+        report.books = Some(books::pass(audit, store, told).await?);
     }
     let ends = audit.pace.longest.map(|longest| began + longest);
     report.chains = match report
@@ -189,13 +188,13 @@ async fn found(audit: &Audit, store: &Store, report: &mut Report) -> Result<(), 
     }
     let keys: Vec<Option<ChainKey>> = of.iter().map(|chain| chain.map(|chain| chain.key)).collect();
     let rows = store.read(move |tx| {
-        let (mut rows, mut count) = (Vec::new(), 0);
-        for key in &keys {
-            let left = FOUND_NAMED - rows.len();
-            rows.extend(tx.oldest_findings(*key, left)?);
-            count += tx.findings_count(*key)?;
+        let counts = keys.iter().map(|key| tx.findings_count(*key));
+        let counts: Vec<u64> = counts.collect::<Result<_, _>>()?;
+        let mut rows = Vec::new();
+        for (key, named) in keys.iter().zip(report::named(&counts)) {
+            rows.extend(tx.oldest_findings(*key, named)?);
         }
-        Ok((rows, count))
+        Ok((rows, counts.iter().sum()))
     });
     let (rows, count) = rows.await?;
     let alias = |row: &FindingRow| known.iter().find(|chain| Some(chain.key) == row.chain);

@@ -2,6 +2,7 @@
 
 mod begin;
 mod earlier;
+mod paid;
 
 use super::Told;
 use super::ground::{Ground, Node, Standing, Stop};
@@ -12,6 +13,7 @@ use crate::clock::millis;
 use crate::rules::audit::AuditPass;
 use crate::store::{FindingRow, StoreError, Unread};
 use begin::{Begin, begin, changed_from};
+use paid::Paid;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -38,6 +40,7 @@ struct Walk<'a> {
     ground: Ground<'a>,
     node: &'a Node,
     begin: Begin,
+    paid: Paid,
     /// Blocks up to here are asked for one by one: not all of them can be shown.
     single_to: u64,
     unread_in_a_row: u32,
@@ -120,6 +123,7 @@ async fn walk(ground: &Ground<'_>, node: &Node, outputs: &mut Outputs, told: Tol
         ground: ground.but_the_last(PARTS),
         node,
         begin,
+        paid: Paid::default(),
         single_to: 0,
         unread_in_a_row: 0,
         steps_back: 0,
@@ -129,8 +133,10 @@ async fn walk(ground: &Ground<'_>, node: &Node, outputs: &mut Outputs, told: Tol
         is_through: false,
     };
     walk.go_on(outputs, told).await?;
-    walk.ground = *ground;
+    // A long list of the one leaves the other its half.
+    walk.ground = ground.part(2);
     walk.look_again(known).await?;
+    walk.ground = *ground;
     walk.retry(&first, outputs).await?;
     // What they have left.
     walk.go_on(outputs, told).await
@@ -182,6 +188,7 @@ impl Walk<'_> {
 
     async fn keep(&mut self, standing: &Standing, slice: Slice) -> Result<(), StoreError> {
         self.begin.mark.thin();
+        self.paid.thin(&self.begin.mark.trail);
         let (key, mark) = (standing.chain.key, self.begin.mark.clone());
         let is_kept = self.begin.kept_from.is_some_and(|from| mark.place >= from);
         let kept = self.ground.store.write(move |tx| {
@@ -223,6 +230,7 @@ impl Walk<'_> {
                 }
                 Ok(read) => {
                     outputs.payments += read.payments;
+                    self.paid.go_on(to, read.payments);
                     self.begin.mark.go_on(to + 1, Some(read.hash));
                     slice.note(height, to, read);
                     self.unread_in_a_row = 0;
@@ -235,6 +243,7 @@ impl Walk<'_> {
                     // A node has the hashes of blocks that it cannot show: a reorg below must be noticed.
                     let below = self.node.hash_at(next - 1).await.ok().flatten();
                     self.begin.mark.go_on(next, below);
+                    self.paid.go_on(next - 1, 0);
                     self.count(1).await;
                 }
             }
@@ -289,6 +298,7 @@ impl Walk<'_> {
             self.begin.kept_from = None;
         }
         self.begin.mark.go_back(back);
+        outputs.payments = outputs.payments.saturating_sub(self.paid.go_back(back));
         outputs.from_height = outputs.from_height.min(back);
         outputs.to_height = back.saturating_sub(1);
         Ok(())

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub(super) const UNPROVEN_NAMED: usize = 100;
 
 /// So much of what was found is named; all is counted, and all is in the table `audit_findings`.
-pub(super) const FOUND_NAMED: usize = 1_000;
+const FOUND_NAMED: usize = 1_000;
 
 /// What one run found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -240,6 +240,19 @@ impl ChainReport {
     }
 }
 
+/// How much is named of each of several lists: of none so much that another one has less than its share.
+pub(super) fn named(counts: &[u64]) -> Vec<usize> {
+    let mut shortest_first: Vec<usize> = (0..counts.len()).collect();
+    shortest_first.sort_by_key(|at| counts[*at]);
+    let (mut named, mut left) = (vec![0; counts.len()], FOUND_NAMED);
+    for (turn, at) in shortest_first.into_iter().enumerate() {
+        let share = left / (counts.len() - turn);
+        named[at] = usize::try_from(counts[at]).unwrap_or(usize::MAX).min(share);
+        left -= named[at];
+    }
+    named
+}
+
 /// Names one more that could not be shown.
 pub(super) fn unproven(list: &mut Vec<Unproven>, count: &mut u64, subject: String, why: String) {
     *count += 1;
@@ -280,5 +293,19 @@ impl Found {
             what: row.what.clone(),
             found_at: rfc3339(row.found_at),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_with_much_that_was_found_hides_no_other_one() {
+        assert_eq!(named(&[]), Vec::<usize>::new());
+        assert_eq!(named(&[0, 20_000]), [0, 1_000]);
+        assert_eq!(named(&[300, 700]), [300, 700]);
+        assert_eq!(named(&[20_000, 3, 20_000]), [498, 3, 499]);
+        assert_eq!(named(&[1, 5_000, 400, 5_000]), [1, 333, 333, 333]);
     }
 }

@@ -1,5 +1,6 @@
-//! Whether the file is whole: SQLite's own check of pages, tables and indexes, a table at a time. Damage that
-//! no question comes upon stays unseen until one does.
+//! SQLite's own check of pages, tables and indexes, a table at a time: damage that no question comes upon
+//! stays unseen until one does. It knows no checksums: what was damaged within a value is seen only where the
+//! schema refuses the value.
 
 use super::{ReadTx, StoreError};
 use rusqlite::{ErrorCode, OptionalExtension as _};
@@ -11,9 +12,10 @@ pub struct WholeTable {
     pub place: i64,
     /// Its name.
     pub name: String,
-    /// What is wrong with its pages or those of one of its indexes, in lines; none where it is whole.
+    /// What is wrong with its pages or those of one of its indexes, in lines; the first hundred at most.
     pub faults: Vec<String>,
-    /// Rows of it that the schema refuses: the file is whole, and somebody wrote them past its guards.
+    /// What the schema refuses in its rows: written past its guards, or the file is damaged there. Of one row
+    /// there may be several.
     pub broken: Vec<String>,
 }
 

@@ -84,10 +84,31 @@ fn a_damaged_index_is_found_though_no_question_comes_upon_it() {
             stdout.starts_with("books          1 table damaged: nothing else was asked\n"),
             "{stdout}"
         );
+        assert!(stderr.contains("table audit is damaged: "), "{stderr}");
     }
     std::fs::write(&path, &whole).unwrap();
     let (stdout, _, code) = audit(&sample.files, &["--books"]);
     assert_eq!(code, 0, "{stdout}");
+}
+
+/// It says no more than is known: the row may have been written so, or its page may be damaged.
+#[test]
+fn a_row_that_the_schema_refuses_is_told_as_that() {
+    let sample = Sample::filled();
+    let spoil = Connection::open(sample.files.database()).unwrap();
+    spoil
+        .execute_batch(
+            "PRAGMA ignore_check_constraints = ON;
+             INSERT INTO audit_unread (chain, from_height, to_height, why)
+             SELECT min(id), 9, 7, 'gone' FROM chains;",
+        )
+        .unwrap();
+    drop(spoil);
+    let (stdout, stderr, code) = audit(&sample.files, &["--books"]);
+    assert_eq!(code, 1, "{stdout}{stderr}");
+    let told = "FOUND  invariant  books  schema audit_unread  the schema refuses at least 1 value: written \
+                past its guards, or the file is damaged: CHECK constraint failed";
+    assert!(stdout.contains(told), "{stdout}");
 }
 
 /// Not what was asked for is what stands in the way: it could not run.

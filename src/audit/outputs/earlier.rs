@@ -17,7 +17,8 @@ const STUCK_IN_A_ROW: u32 = 20;
 const TURN: u64 = 17;
 
 impl Walk<'_> {
-    /// What was found in blocks before, which are not read again otherwise.
+    /// What was found in blocks before, which are not read again otherwise. Others are first in each run: all
+    /// of them have their turn, though no run has time for all.
     pub(super) async fn look_again(&mut self, known: Vec<FindingRow>) -> Result<(), Stop> {
         let mut blocks: BTreeMap<u64, Vec<FindingRow>> = BTreeMap::new();
         for row in known {
@@ -25,6 +26,9 @@ impl Walk<'_> {
                 blocks.entry(height).or_default().push(row);
             }
         }
+        let first = first_of(self.ground.run, blocks.len());
+        let mut blocks: Vec<_> = blocks.into_iter().collect();
+        blocks.rotate_left(first);
         for (height, known) in blocks {
             if self.ground.is_over() {
                 return Ok(());
@@ -116,5 +120,35 @@ impl Walk<'_> {
             }
         }
         Ok(outputs.retried > before)
+    }
+}
+
+/// Which one of so many is first in a run: by steps of the golden section, which leave no wide gap anywhere
+/// after any number of runs.
+fn first_of(run: i64, count: usize) -> usize {
+    const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+    let part = u128::from(run.unsigned_abs().wrapping_mul(GOLDEN));
+    usize::try_from((part * count as u128) >> 64).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_was_found_has_its_turn_though_no_run_has_time_for_all() {
+        assert_eq!(first_of(7, 0), 0);
+        for count in [1, 2, 17, 34, 1_000, 6_765] {
+            let share = (count / 10).max(1);
+            let mut is_seen = vec![false; count];
+            for run in 1_000..1_030 {
+                let first = first_of(run, count);
+                assert!(first < count);
+                for place in first..first + share {
+                    is_seen[place % count] = true;
+                }
+            }
+            assert!(is_seen.iter().all(|is_seen| *is_seen), "of {count}");
+        }
     }
 }
