@@ -8,7 +8,7 @@ use crate::setting::{SOURCES, source_key};
 use crate::world::Touched;
 use creditd::webhook::{self, Key};
 use serde_json::json;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Further back than any source may be.
 const STALE_SECS: i64 = 3_600;
@@ -33,12 +33,23 @@ struct Sent {
     meaning: Meaning,
     pending: Option<Pending>,
     answer: Option<Answer>,
+    /// How often an older database came back before.
+    era: u32,
+}
+
+impl Sent {
+    /// What a 200 says has become of it.
+    fn outcome(&self) -> Option<String> {
+        let told = self.answer.as_ref().filter(|answer| answer.is_done())?.json();
+        told["outcome"].as_str().map(str::to_owned)
+    }
 }
 
 /// All senders, with what they remember.
 #[derive(Debug, Default)]
 pub struct Senders {
     sent: Vec<Sent>,
+    era: u32,
     /// What came in before may be in no older database.
     promised_from: usize,
 }
@@ -46,6 +57,7 @@ pub struct Senders {
 impl Senders {
     /// An older database is back.
     pub fn restored(&mut self) {
+        self.era += 1;
         self.promised_from = self.sent.len();
     }
 
@@ -125,6 +137,7 @@ impl Senders {
             meaning,
             pending,
             answer: None,
+            era: self.era,
         });
         Some(format!("{source} says {event}: {meaning:?}"))
     }
@@ -181,6 +194,40 @@ impl Senders {
                 ));
             }
         }
+        wrong.extend(self.mixed_up());
+        wrong
+    }
+
+    /// One content is an event's own, whichever came in first, and every other one is set aside, each time.
+    fn mixed_up(&self) -> Vec<String> {
+        let mut own: BTreeMap<_, &str> = BTreeMap::new();
+        let mut aside = BTreeSet::new();
+        let mut wrong = vec![];
+        for sent in &self.sent {
+            let event = (sent.era, sent.source, sent.event.as_str());
+            let of = format!("{} of {}", sent.event, sent.source);
+            match sent.outcome().as_deref() {
+                Some("set_aside") => {
+                    aside.insert((event, sent.body.as_str()));
+                }
+                Some(outcome @ ("accepted" | "duplicate")) => {
+                    let known = *own.entry(event).or_insert(&sent.body);
+                    if known != sent.body {
+                        wrong.push(format!(
+                            "{of}: {outcome}, though {known} is its content: {}",
+                            sent.body
+                        ));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let both = own
+            .iter()
+            .filter(|(event, body)| aside.contains(&(**event, **body)));
+        wrong.extend(
+            both.map(|((_, source, event), _)| format!("{event} of {source}: its content is set aside")),
+        );
         wrong
     }
 

@@ -6,6 +6,7 @@
     reason = "a test stops at the first surprise"
 )]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -145,5 +146,62 @@ fn every_planted_bug_still_fits() {
             (!applied.status.success()).then(|| format!("{}: {why}", patch.display()))
         })
         .collect();
+    assert_clean(&faults);
+}
+
+/// Of each file that a patch changes, with its name, the lines of the change.
+fn changed(patch: &str) -> BTreeMap<&str, Vec<&str>> {
+    let mut changed: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut at = None;
+    for line in patch.lines().filter(|line| !line.starts_with("--- a/")) {
+        match (line.strip_prefix("+++ b/"), at) {
+            (Some(name), _) => at = Some(name),
+            (None, Some(name)) => changed.entry(name).or_default().push(line),
+            (None, None) => {}
+        }
+    }
+    changed
+}
+
+/// The table is filled by one build with all of them. What a switch does instead cannot be compared with what
+/// its patch does: where it does it, and instead of what, can.
+#[test]
+fn every_planted_bug_has_its_switch_where_its_patch_is() {
+    let folder = root().join("tests/bugs");
+    let switches = fs::read_to_string(folder.join("switches.diff")).unwrap();
+    let switches = changed(&switches);
+    let mut faults = vec![];
+    for entry in fs::read_dir(folder).unwrap() {
+        let name = entry.as_ref().unwrap().file_name().into_string().unwrap();
+        if !name.ends_with(".patch") {
+            continue;
+        }
+        let number: u32 = name.split('-').next().unwrap().parse().unwrap();
+        let patch = fs::read_to_string(entry.unwrap().path()).unwrap();
+        for (file, lines) in changed(&patch) {
+            let there = switches.get(file).map(Vec::as_slice).unwrap_or_default();
+            if !there
+                .iter()
+                .any(|line| line.starts_with('+') && line.contains(&format!("planted({number})")))
+            {
+                faults.push(format!("{name}: no switch in {file}"));
+            }
+            let known: BTreeSet<&str> = there
+                .iter()
+                .filter_map(|line| line.get(1..))
+                .map(str::trim)
+                .collect();
+            let gone = lines
+                .iter()
+                .filter_map(|line| line.strip_prefix('-'))
+                .map(str::trim);
+            let is_telling = |line: &&str| line.contains(char::is_alphanumeric);
+            faults.extend(
+                gone.filter(is_telling)
+                    .filter(|line| !known.contains(line))
+                    .map(|line| format!("{name}: its switch in {file} is not at `{line}`")),
+            );
+        }
+    }
     assert_clean(&faults);
 }
