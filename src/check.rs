@@ -21,7 +21,7 @@ use crate::config::{
 use crate::egress::HttpDial;
 use crate::inbox::{self, InboxError};
 use crate::rules::HeldHeader;
-use crate::store::{Database, OpenMode, StoreError};
+use crate::store::{Database, OpenMode, ReadTx, StoreError};
 use crate::telemetry::{counted, error_line};
 use branch::Known;
 use clock::clock_line;
@@ -117,7 +117,7 @@ fn line(
 fn database_line(path: &Path) -> Line {
     let readable = Database::open(path, OpenMode::ReadOnly);
     let place = path.display();
-    match readable.and_then(|database| database.read(|tx| tx.list_version())) {
+    match readable.and_then(|database| database.read(read_all_kinds)) {
         Ok(_) => folder_line(path, "can be written, schema as this creditd knows it"),
         Err(StoreError::Missing(_)) => folder_line(path, "will be made at the first start"),
         Err(error) => {
@@ -134,6 +134,19 @@ fn database_line(path: &Path) -> Line {
             line("database", verdict, why, next)
         }
     }
+}
+
+/// What the other lines ask the database for: they say nothing where it cannot be read.
+fn read_all_kinds(tx: &ReadTx<'_>) -> Result<(), StoreError> {
+    tx.list_version()?;
+    tx.address_sources()?;
+    for chain in tx.chains()? {
+        tx.credits_on(chain.key)?;
+        let at = chain.cursor.map(|cursor| cursor.height);
+        at.map(|height| tx.hashes_down_to(chain.key, height))
+            .transpose()?;
+    }
+    Ok(())
 }
 
 /// Whether the daemon could write there. The database itself is opened for writing and not written to; beside

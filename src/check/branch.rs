@@ -7,6 +7,9 @@ use crate::config::Config;
 use crate::rules::BlockHash;
 use crate::store::{ChainRow, Database, OpenMode};
 
+const NOT_THIS_CHAIN: &str = "point to a node of the database's chain, or name a new `database` if the chain \
+     began anew; if it did go back so far: `creditd chain accept-reorg` (docs/operations.md)";
+
 /// What the database has of a chain.
 pub(super) struct Known {
     pub row: ChainRow,
@@ -56,7 +59,19 @@ pub(super) async fn line_of<S: ChainSource>(source: &S, tip: &NodeTip, known: &K
         // Where it has all of ours, it went on between two questions.
         return (tip.height < at.height).then(|| behind(tip, at.height));
     }
+    let is_final = |fork: u64| known.row.finalized.is_some_and(|last| fork < last);
     Some(match fork {
+        // All networks of a kind have the first block in common, and what was final gives way to nothing.
+        Some(fork) if fork == 0 || is_final(fork) => line(
+            "branch",
+            Verdict::Bad,
+            format!(
+                "the node has no block above {fork} of the database, which is at block {}: it is on another \
+                 branch, or of another chain that began in the same way",
+                at.height
+            ),
+            NOT_THIS_CHAIN,
+        ),
         Some(fork) => line(
             "branch",
             Verdict::Warning,
@@ -75,8 +90,7 @@ pub(super) async fn line_of<S: ChainSource>(source: &S, tip: &NodeTip, known: &K
                  another chain that was set up in the same way",
                 at.height
             ),
-            "point to a node of the database's chain, or name a new `database` if the chain began anew; if \
-             it did go back so far: `creditd chain accept-reorg` (docs/operations.md)",
+            NOT_THIS_CHAIN,
         ),
     })
 }

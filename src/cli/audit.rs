@@ -8,8 +8,8 @@ use super::{Outcome, Problem};
 use crate::audit::{self, AuditError, ChainReport, Pace, Report, Scope, Walks};
 use crate::clock::Clock;
 use crate::config::{ChainConfig, Config};
-use crate::store::Store;
-use crate::telemetry::counted;
+use crate::store::{Store, StoreError};
+use crate::telemetry::{counted, error_line};
 use anyhow::Context as _;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -67,6 +67,9 @@ fn scope(args: &Audit) -> Scope {
     }
 }
 
+/// Where so much of the file is damaged that there is no report.
+const KEEP: &str = "keep the file, and restore a backup (docs/operations.md, Restore)";
+
 /// Until it is done, or Ctrl-C: what was asked until then need not be asked again.
 fn run(config: &Config, audit: &audit::Audit) -> anyhow::Result<Report> {
     let database = open::plain_writer(config)?;
@@ -88,6 +91,9 @@ fn run(config: &Config, audit: &audit::Audit) -> anyhow::Result<Report> {
                     let aliases: Vec<&str> = config.chains().map(ChainConfig::alias).collect();
                     let next = format!("--chain with one of {}", aliases.join(", "));
                     Problem::misuse(format!("the config has no chain {alias}"), next).into()
+                }
+                AuditError::Store(error @ (StoreError::Damaged { .. } | StoreError::Corrupt(_))) => {
+                    Problem::found(error_line(&error), KEEP).into()
                 }
                 other @ AuditError::Store(_) => other.into(),
             }),

@@ -11,15 +11,38 @@ use crate::store::StoreError;
 use crate::telemetry::error_line;
 use std::path::Path;
 
+const NO_GOOD: &str = "this backup is no good: drill another, and make a new one";
+
 /// What is wrong with a backup is mended otherwise than what is wrong with the database.
 fn not_drilled(args: &Drill, error: DrillError) -> anyhow::Error {
     let next = match (&args.from_backup, &error) {
+        // Also where it is met later: the copy that the error names is gone by then.
+        (
+            Some(_),
+            DrillError::Store {
+                source: StoreError::Damaged { .. },
+                ..
+            },
+        ) => NO_GOOD,
+        (
+            None,
+            DrillError::Store {
+                source: StoreError::Damaged { what, .. },
+                ..
+            },
+        ) => {
+            let damaged = format!("the database is damaged ({what})");
+            return Problem::misuse(damaged, "keep the file, and restore a backup").into();
+        }
+        (_, DrillError::Left(_)) => {
+            "run it again when the node stands still; --chain NAME leaves the other chains' nodes alone, \
+             --without-nodes all of them"
+        }
+        (_, DrillError::Interrupted) => "run it again: nothing of it is left, and nothing was changed",
         (Some(_), DrillError::Store { doing, source }) if *doing == drill::OPENING => match source {
             StoreError::Missing(_) => "name a file that `creditd backup` or [backup] made",
             StoreError::NotOurs { .. } => "name a backup of creditd: this is another file",
-            StoreError::Damaged { .. } | StoreError::Corrupt(_) => {
-                "this backup is no good: drill another, and make a new one"
-            }
+            StoreError::Corrupt(_) => NO_GOOD,
             StoreError::SchemaTooOld { .. } => {
                 "a daemon of this version upgrades it when it is restored; drill a backup that was made since"
             }
@@ -36,6 +59,10 @@ fn not_drilled(args: &Drill, error: DrillError) -> anyhow::Error {
 /// Without what the store says of a database in use.
 fn backup_words(error: &DrillError) -> String {
     match error {
+        DrillError::Store {
+            source: StoreError::Missing(path),
+            ..
+        } if path.exists() => "it is empty".to_owned(),
         DrillError::Store {
             source: StoreError::Missing(_),
             ..

@@ -120,9 +120,13 @@ fn missing(args: &Verify, verified: &Verified) -> Option<String> {
             verified.why
         ));
     }
+    // Whoever says how much work asks for it.
+    let asks_for_work = args.require == Required::Worked || args.blocks.is_some() || args.hashes.is_some();
+    if asks_for_work && let Some(why) = not_worked(args, verified) {
+        return Some(format!("worked: {why}"));
+    }
     match args.require {
-        Required::Included | Required::Proved => None,
-        Required::Worked => not_worked(args, verified).map(|why| format!("worked: {why}")),
+        Required::Included | Required::Proved | Required::Worked => None,
         Required::Anchored => match verified.anchored {
             Some(_) => None,
             None => Some(

@@ -67,10 +67,10 @@ pub struct Verify {
     /// A block that you know to be on the chain, from somebody that you trust; may be given again
     #[arg(long, value_name = "HASH", value_parser = block_hash)]
     pub trust: Vec<BlockHash>,
-    /// With `worked`: at least so many blocks, the payment's own counted [default: 6]
+    /// Asks for `worked`: at least so many blocks, the payment's own counted [default: 6]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=2_016))]
     pub blocks: Option<u64>,
-    /// With `worked`: at least so many hashes in all, as 3900 or 3.9e24 [default: on Bitcoin's main chain
+    /// Asks for `worked`: at least so many hashes in all, as 3900 or 3.9e24 [default: on Bitcoin's main chain
     /// 1e23 for each block, elsewhere none]
     #[arg(long, value_name = "HASHES", value_parser = hashes)]
     pub hashes: Option<Work>,

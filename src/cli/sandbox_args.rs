@@ -1,6 +1,6 @@
 //! What can be typed about simulated nodes.
 
-use crate::sandbox::service::{BITCOIN_PORT, CONTROL, EVM_PORT};
+use crate::sandbox::service::{BITCOIN_PORT, CONTROL, EVM_PORT, FOLDER};
 use crate::sandbox::step::On;
 use clap::{Args, Subcommand};
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ Exit codes: 0 it has happened, 1 the sandbox refused, 2 none answers.";
 #[derive(Debug, Args)]
 pub struct Sandbox {
     /// For the file to log in with, a config for creditd, and sandbox.json, by which `trigger` finds it
-    #[arg(long, value_name = "DIR", default_value = "creditd-sandbox")]
+    #[arg(long, value_name = "DIR", default_value = FOLDER)]
     pub folder: PathBuf,
     /// Where `trigger` is listened to, on loopback; port 0 is any that is free
     #[arg(long, value_name = "ADDRESS:PORT", default_value_t = CONTROL)]
@@ -60,9 +60,10 @@ pub struct Trigger {
     /// Where the sandbox listens; without it the folder's sandbox.json says so
     #[arg(long, value_name = "URL", global = true, env = "CREDITD_SANDBOX")]
     pub sandbox: Option<String>,
-    /// The folder that the sandbox was started with
-    #[arg(long, value_name = "DIR", global = true, default_value = "creditd-sandbox")]
-    pub folder: PathBuf,
+    /// The folder that the sandbox was started with [default: creditd-sandbox; where there is none, the
+    /// usual port]
+    #[arg(long, value_name = "DIR", global = true)]
+    pub folder: Option<PathBuf>,
     /// On which chain: btc or evm
     #[arg(long, value_name = "CHAIN", global = true, default_value = "btc", value_parser = on)]
     pub chain: On,

@@ -5,13 +5,14 @@ use super::sandbox_args::{Rival, Trigger, What};
 use super::table::{Align, Table};
 use super::{Outcome, Problem};
 use crate::egress::{Dial as _, HttpDial, HttpRequest};
-use crate::sandbox::service::{CONTROL, STATE_FILE};
+use crate::sandbox::service::{CONTROL, FOLDER, STATE_FILE};
 use crate::sandbox::step::{self, Blocks, NodeState, OfTx, On, Reorg, Step, Tags};
 use crate::sandbox::{Done, Refused};
 use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::borrow::Cow;
+use std::path::Path;
 use std::time::Duration;
 
 /// Ten thousand blocks take seconds.
@@ -35,7 +36,7 @@ struct DoneJson<'a> {
 
 /// Tells a sandbox what is to happen.
 pub(super) fn trigger(out: &mut Out, args: &Trigger) -> anyhow::Result<Outcome> {
-    let url = place(args);
+    let url = place(args)?;
     match &args.what {
         What::State => {
             let state = ask(&url, "/v1/state", None)?;
@@ -56,20 +57,26 @@ pub(super) fn trigger(out: &mut Out, args: &Trigger) -> anyhow::Result<Outcome> 
     }
 }
 
-/// What the command line says, else the file of the folder, else where every sandbox listens.
-fn place(args: &Trigger) -> String {
+/// What the command line says, else the file of the folder, else where every sandbox listens. A folder that
+/// was named and has no sandbox is none: at the usual port there may be another one.
+fn place(args: &Trigger) -> anyhow::Result<String> {
+    let folder = args.folder.as_deref().unwrap_or(Path::new(FOLDER));
     let file = || {
-        let text = std::fs::read(args.folder.join(STATE_FILE)).ok()?;
+        let text = std::fs::read(folder.join(STATE_FILE)).ok()?;
         let places: Value = serde_json::from_slice(&text).ok()?;
         Some(places["control"].as_str()?.to_owned())
     };
     let named = args.sandbox.clone().or_else(file);
+    if named.is_none() && args.folder.is_some() {
+        let text = format!("no sandbox was started with {}", folder.display());
+        return Err(Problem::misuse(text, NEXT).into());
+    }
     let url = named.unwrap_or_else(|| CONTROL.to_string());
     let url = url.trim_end_matches('/');
-    match url.contains("://") {
+    Ok(match url.contains("://") {
         true => url.to_owned(),
         false => format!("http://{url}"),
-    }
+    })
 }
 
 fn step_of(what: &What) -> Step {

@@ -18,6 +18,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Where a sandbox keeps its files if nobody says where.
+pub const FOLDER: &str = "creditd-sandbox";
+
 /// Where the control listens unless told otherwise.
 pub const CONTROL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 18_555);
 /// The port of the Bitcoin node unless told otherwise.

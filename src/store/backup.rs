@@ -13,7 +13,7 @@ use super::lock::{COMPANIONS, beside};
 use super::marks_file::sync_folder;
 use super::migrate::APPLICATION_ID;
 use super::open::{FORMAT_VERSIONS, ROLLBACK, check_pages};
-use super::transact::diagnose;
+use super::transact::diagnose_growing;
 use super::{Database, StoreError};
 use crate::clock::rfc3339;
 use crate::points;
@@ -238,9 +238,17 @@ impl Database {
         points::io("backup.create").map_err(failed)?;
         let file = options.open(partial).map_err(failed)?;
         let mut copy = Connection::open(partial)?;
+        let whole = self.path.metadata().map_or(0, |metadata| metadata.len());
         self.copy_pages(&mut copy, progress)
             .and_then(|()| finish(&copy, partial))
-            .map_err(|error| diagnose(&copy, error))?;
+            .map_err(|error| match diagnose_growing(&copy, whole, error) {
+                // The copy is as the database is, and gone when somebody reads of it.
+                StoreError::Damaged { what, .. } => StoreError::Damaged {
+                    path: self.path.clone(),
+                    what,
+                },
+                other => other,
+            })?;
         drop(copy);
         points::io("backup.copied").map_err(failed)?;
         file.sync_all().map_err(failed)?;

@@ -237,7 +237,7 @@ impl Database {
     /// Whether the file is in use and its disk takes nothing more, so that its states are of before: a small
     /// file beside it tells, made and removed. False where that cannot be told.
     pub fn is_disk_full(&self) -> bool {
-        !matches!(self.role, Role::ReaderAtRest(_)) && is_out_of_space(&self.conn)
+        !matches!(self.role, Role::ReaderAtRest(_)) && is_out_of_space(&self.conn, 0)
     }
 
     /// Checks the whole file: pages, tables, indexes. Takes about ten seconds per gigabyte, more on a slow

@@ -264,13 +264,22 @@ const PROBE_BYTES: usize = 32 << 10;
 /// Tells a full disk from a broken one. Growing the log is SQLITE_FULL by itself, but growing or creating its
 /// index (`-shm`) is reported as an I/O error, with the operating system's word hidden.
 pub(super) fn diagnose(conn: &Connection, error: StoreError) -> StoreError {
+    diagnose_growing(conn, 0, error)
+}
+
+/// As [`diagnose`], of a file that was to become so long.
+pub(super) fn diagnose_growing(conn: &Connection, bytes: u64, error: StoreError) -> StoreError {
     let StoreError::Io(cause) = error else {
         return error;
     };
     match cause.sqlite_error() {
+        Some(code) if code.code == rusqlite::ErrorCode::DatabaseCorrupt => StoreError::Damaged {
+            path: conn.path().unwrap_or_default().into(),
+            what: cause.to_string(),
+        },
         // After a failed fsync nobody knows what reached the disk, whatever the reason was.
         Some(code) if is_a_failed_sync(code.extended_code) => StoreError::Io(cause),
-        Some(code) if may_be_out_of_space(code.extended_code) && is_out_of_space(conn) => {
+        Some(code) if may_be_out_of_space(code.extended_code) && is_out_of_space(conn, bytes) => {
             StoreError::DiskFull(cause)
         }
         _ => StoreError::Io(cause),
@@ -291,8 +300,9 @@ fn may_be_out_of_space(extended_code: i32) -> bool {
 /// Asks the disk itself, because SQLite's record of the system's error has no safe way out of rusqlite: does
 /// a file as large as a step of the log's index fit beside the database? If space came back in between, the
 /// error counts as a broken disk, which is the safe side. The file is as long as the longest of the
-/// database's, most of it a hole: a limit of a file's size (`ulimit -f`) is met there too.
-pub(super) fn is_out_of_space(conn: &Connection) -> bool {
+/// database's, and as what it was to become, most of it a hole: a limit of a file's size (`ulimit -f`) is met
+/// there too.
+pub(super) fn is_out_of_space(conn: &Connection, bytes: u64) -> bool {
     use std::io::{Seek as _, SeekFrom, Write as _};
     let Some(path) = conn.path().filter(|path| !path.is_empty()) else {
         return false;
@@ -300,7 +310,7 @@ pub(super) fn is_out_of_space(conn: &Connection) -> bool {
     let path = std::path::Path::new(path);
     let probe = super::lock::beside(path, ".space");
     let length = |suffix| std::fs::metadata(super::lock::beside(path, suffix)).map_or(0, |file| file.len());
-    let longest = ["", "-wal", "-shm"].map(length).into_iter().max().unwrap_or(0);
+    let longest = ["", "-wal", "-shm"].map(length).into_iter().fold(bytes, u64::max);
     let written = std::fs::File::create(&probe).and_then(|mut file| {
         file.write_all(&[0; PROBE_BYTES])?;
         file.seek(SeekFrom::Start(longest))?;

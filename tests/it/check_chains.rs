@@ -87,6 +87,24 @@ fn check_sees_a_node_on_another_branch_than_the_database() {
     assert_line(&daemon, "branch", "warning", far);
 }
 
+/// Every network of a kind begins with the same block: that says nothing about what came after.
+#[test]
+fn check_sees_a_node_of_another_network_that_began_in_the_same_way() {
+    let node = FakeNode::regtest(0);
+    let mut daemon = Daemon::start(&Setup::for_stub(&node.stub));
+    for _ in 0..5 {
+        node.mine(Vec::new());
+    }
+    daemon.wait_height(5);
+    daemon.stop();
+    fork(&node, 0, 7);
+    let words = [
+        "the node has no block above 0 of the database, which is at block 5",
+        "name a new `database`",
+    ];
+    assert_line(&daemon, "branch", "bad", words);
+}
+
 #[test]
 fn check_sees_that_the_database_was_followed_under_another_instance_name() {
     let node = FakeNode::regtest(3);

@@ -4,6 +4,7 @@ use crate::common::daemon::{Daemon, Setup};
 use crate::sample::Sample;
 use rusqlite::Connection;
 use serde_json::{Value, json};
+use std::path::Path;
 
 fn audit(files: &Daemon, args: &[&str]) -> (String, String, i32) {
     let output = files.cli(&[&["audit"], args].concat());
@@ -49,22 +50,7 @@ fn books_are_asked_without_a_node() {
 fn a_damaged_index_is_found_though_no_question_comes_upon_it() {
     let sample = Sample::filled();
     let path = sample.files.database();
-    let database = Connection::open(&path).unwrap();
-    let (page, bytes): (u64, u64) = database
-        .query_row(
-            "SELECT rootpage, page_size FROM sqlite_schema, pragma_page_size WHERE name = 'audit_of_states'",
-            [],
-            |row| {
-                Ok((
-                    row.get::<_, i64>(0)?.cast_unsigned(),
-                    row.get::<_, i64>(1)?.cast_unsigned(),
-                ))
-            },
-        )
-        .unwrap();
-    let folded = database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-    folded.unwrap();
-    drop(database);
+    let (page, bytes) = root_page(&path, "audit_of_states");
     let whole = std::fs::read(&path).unwrap();
     let mut spoilt = whole.clone();
     // The number of cells of a leaf.
@@ -89,6 +75,49 @@ fn a_damaged_index_is_found_though_no_question_comes_upon_it() {
     std::fs::write(&path, &whole).unwrap();
     let (stdout, _, code) = audit(&sample.files, &["--books"]);
     assert_eq!(code, 0, "{stdout}");
+}
+
+/// Also where it is met before the file is looked at: no line calls such a database good.
+#[test]
+fn a_damaged_table_that_the_audit_itself_needs_is_found_and_no_other_command_calls_it_good() {
+    let sample = Sample::filled();
+    let path = sample.files.database();
+    for table in ["chains", "headers", "audit_runs", "address_sources"] {
+        let (page, bytes) = root_page(&path, table);
+        let whole = std::fs::read(&path).unwrap();
+        let mut spoilt = whole.clone();
+        let from = usize::try_from((page - 1) * bytes).unwrap();
+        spoilt[from..from + usize::try_from(bytes).unwrap()].fill(0);
+        std::fs::write(&path, &spoilt).unwrap();
+        let (stdout, stderr, code) = audit(&sample.files, &["--books"]);
+        assert_eq!(code, 1, "{table}: {stdout}{stderr}");
+        let said = stdout + &stderr;
+        assert!(
+            said.contains("damaged") && said.contains("malformed"),
+            "{table}: {said}"
+        );
+        if table != "audit_runs" {
+            let line = sample.files.check_line("database").unwrap();
+            assert_eq!(line["verdict"], "bad", "{table}: {line}");
+            let next = line["next_step"].as_str().unwrap();
+            assert!(next.contains("restore a backup"), "{table}: {line}");
+        }
+        std::fs::write(&path, &whole).unwrap();
+    }
+}
+
+/// Where a table or an index begins in the file: the number of its page, and how long a page is. Nothing is
+/// in the log afterwards.
+fn root_page(path: &Path, name: &str) -> (u64, u64) {
+    let database = Connection::open(path).unwrap();
+    let root = "SELECT rootpage, page_size FROM sqlite_schema, pragma_page_size WHERE name = ?1";
+    let found = database.query_row(root, [name], |row| {
+        let unsigned = |column: usize| row.get::<_, i64>(column).map(i64::cast_unsigned);
+        Ok((unsigned(0)?, unsigned(1)?))
+    });
+    let folded = database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    folded.unwrap();
+    found.unwrap()
 }
 
 /// It says no more than is known: the row may have been written so, or its page may be damaged.

@@ -257,6 +257,19 @@ fn trigger_without_a_sandbox_says_how_to_start_one() {
     assert!(said.contains("  next: `creditd sandbox` starts one; "), "{said}");
 }
 
+/// At the usual port there may be another sandbox, whose chains nobody meant.
+#[test]
+fn a_folder_without_a_sandbox_is_none_and_no_other_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = creditd(folder.path(), &["trigger", "--folder", "typo", "reset"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("no sandbox was started with typo"), "{said}");
+    assert!(said.contains("  next: `creditd sandbox` starts one; "), "{said}");
+}
+
 #[test]
 fn sandbox_says_where_everything_is_and_ends_with_ctrl_c() {
     let mut sandbox = Running::start(&[], "");

@@ -301,6 +301,11 @@ async fn worked_asks_for_blocks_and_hashes() {
     let (_, file, _) = shop.print(&credit, &[]);
     let worked = ["--require", "worked"];
     let verify = |more: &[&str]| shop.verify(&file, &[&worked, more].concat());
+    // Whoever says how much asks for it.
+    for more in [["--blocks", "6"], ["--hashes", "1e30"]] {
+        let (code, said) = shop.verify(&file, &more);
+        assert!(code == 1 && said.contains("NOT ENOUGH  worked: "), "{said}");
+    }
     let (code, said) = verify(&[]);
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("NOT ENOUGH  worked: 3 of 6 blocks"), "{said}");

@@ -234,20 +234,22 @@ fn a_file_that_may_not_grow_is_a_full_disk_and_no_silent_death() {
     daemon.stop();
     daemon.assert_sound();
 
-    // A command that cannot write says so.
-    let command = daemon.command(&["backup", "copy.db"]);
-    let mut limited = Command::new("sh");
-    limited
-        .args(["-c", "ulimit -f 20; exec \"$0\" \"$@\""])
-        .arg(command.get_program())
-        .args(command.get_args())
-        .current_dir(daemon.folder());
-    let output = limited.output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(
-        said.contains("the disk is full") && said.contains("ulimit -f"),
-        "{said}"
-    );
-    assert!(!daemon.folder().join("copy.db").exists());
+    // A command that cannot write says so, whether it comes upon the limit early or late.
+    for blocks in [20, 500] {
+        let command = daemon.command(&["backup", "copy.db"]);
+        let mut limited = Command::new("sh");
+        limited
+            .args(["-c", &format!("ulimit -f {blocks}; exec \"$0\" \"$@\"")])
+            .arg(command.get_program())
+            .args(command.get_args())
+            .current_dir(daemon.folder());
+        let output = limited.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{blocks}: {said}");
+        assert!(
+            said.contains("the disk is full") && said.contains("ulimit -f"),
+            "{blocks}: {said}"
+        );
+        assert!(!daemon.folder().join("copy.db").exists());
+    }
 }
