@@ -8,7 +8,7 @@ use super::{Outcome, Problem};
 use crate::audit::{self, AuditError, ChainReport, Pace, Report, Scope, Walks};
 use crate::clock::Clock;
 use crate::config::{ChainConfig, Config};
-use crate::store::{Store, StoreError};
+use crate::store::Store;
 use crate::telemetry::{counted, error_line};
 use anyhow::Context as _;
 use std::time::Duration;
@@ -92,8 +92,9 @@ fn run(config: &Config, audit: &audit::Audit) -> anyhow::Result<Report> {
                     let next = format!("--chain with one of {}", aliases.join(", "));
                     Problem::misuse(format!("the config has no chain {alias}"), next).into()
                 }
-                AuditError::Store(error @ (StoreError::Damaged { .. } | StoreError::Corrupt(_))) => {
-                    Problem::found(error_line(&error), KEEP).into()
+                AuditError::Store(error) if error.is_damage() => {
+                    let found = format!("the database is damaged: {}", error_line(&error));
+                    Problem::found(found, KEEP).into()
                 }
                 other @ AuditError::Store(_) => other.into(),
             }),

@@ -141,6 +141,16 @@ impl StoreError {
         }
     }
 
+    /// True where the file is not whole, or holds what creditd did not write: no account, mount or free space
+    /// helps.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            StoreError::Damaged { .. } | StoreError::Corrupt(_) => true,
+            StoreError::Io(cause) => cause.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseCorrupt),
+            _ => false,
+        }
+    }
+
     /// Errors that leave the transaction around a savepoint whole: the database or the domain said no, and
     /// nothing is wrong with the file, the disk or SQLite.
     pub(super) fn is_a_refusal(&self) -> bool {

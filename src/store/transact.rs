@@ -273,10 +273,6 @@ pub(super) fn diagnose_growing(conn: &Connection, bytes: u64, error: StoreError)
         return error;
     };
     match cause.sqlite_error() {
-        Some(code) if code.code == rusqlite::ErrorCode::DatabaseCorrupt => StoreError::Damaged {
-            path: conn.path().unwrap_or_default().into(),
-            what: cause.to_string(),
-        },
         // After a failed fsync nobody knows what reached the disk, whatever the reason was.
         Some(code) if is_a_failed_sync(code.extended_code) => StoreError::Io(cause),
         Some(code) if may_be_out_of_space(code.extended_code) && is_out_of_space(conn, bytes) => {
