@@ -230,14 +230,11 @@ pub fn database_step(error: &StoreError) -> Option<&str> {
         }
         StoreError::NotOurs { .. } => Some("correct `database` in the config: the file is another program's"),
         StoreError::File { source, .. } => file_step(source),
-        StoreError::Io(_) if error.is_damage() => {
-            Some("keep the file, and restore a backup (docs/operations.md, Restore)")
-        }
-        StoreError::Io(_) => Some(
+        StoreError::Io(_) if !error.is_damage() => Some(
             "run it as the account that owns the database (sudo -u creditd), on a mount that can be written; \
              otherwise look at the disk, and restore a backup (docs/operations.md)",
         ),
-        StoreError::Damaged { .. } | StoreError::Corrupt(_) => {
+        StoreError::Io(_) | StoreError::Damaged { .. } | StoreError::Corrupt(_) => {
             Some("keep the file, and restore a backup (docs/operations.md, Restore)")
         }
         StoreError::SchemaTooNew { .. } => {

@@ -6,6 +6,7 @@ use super::out::{self, Out};
 use super::report_file::ReportFile;
 use super::{Outcome, Problem};
 use crate::audit::{self, AuditError, ChainReport, Pace, Report, Scope, Walks};
+use crate::check;
 use crate::clock::Clock;
 use crate::config::{ChainConfig, Config};
 use crate::store::Store;
@@ -67,9 +68,6 @@ fn scope(args: &Audit) -> Scope {
     }
 }
 
-/// Where so much of the file is damaged that there is no report.
-const KEEP: &str = "keep the file, and restore a backup (docs/operations.md, Restore)";
-
 /// Until it is done, or Ctrl-C: what was asked until then need not be asked again.
 fn run(config: &Config, audit: &audit::Audit) -> anyhow::Result<Report> {
     let database = open::plain_writer(config)?;
@@ -94,7 +92,8 @@ fn run(config: &Config, audit: &audit::Audit) -> anyhow::Result<Report> {
                 }
                 AuditError::Store(error) if error.is_damage() => {
                     let found = format!("the database is damaged: {}", error_line(&error));
-                    Problem::found(found, KEEP).into()
+                    let next = check::database_step(&error).unwrap_or("see docs/operations.md");
+                    Problem::found(found, next).into()
                 }
                 other @ AuditError::Store(_) => other.into(),
             }),
