@@ -12,6 +12,7 @@ pub mod chance;
 pub mod clock;
 pub mod config;
 pub mod egress;
+pub mod ends;
 pub mod index;
 pub mod listen;
 pub mod points;

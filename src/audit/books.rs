@@ -6,8 +6,8 @@ use super::{Audit, Books, Broken, Ledger, Told};
 use crate::clock::rfc3339;
 use crate::rules::audit::{AuditPass, FindingKind};
 use crate::rules::invariants::Invariant;
-use crate::store::{CHECKS, FindingRow, LedgerMark, Store, StoreError, Violation};
-use crate::telemetry::counted;
+use crate::store::{CHECKS, Database, FindingRow, LedgerMark, OpenMode, Store, StoreError, Violation};
+use crate::telemetry::{counted, error_line};
 use std::collections::BTreeSet;
 
 /// So many faults of a damaged table are named.
@@ -15,6 +15,9 @@ const FAULTS_NAMED: usize = 5;
 
 /// What the ledger as a whole is called among the findings.
 const LEDGER: &str = "I2 ledger";
+
+/// What stands for the name of a table where it is not known which one it is.
+const UNKNOWN: &str = "unknown";
 
 /// What stands for the name of a property where the schema refuses a row: no property of ours says why.
 const SCHEMA: &str = "schema";
@@ -28,8 +31,12 @@ pub(super) async fn pass(audit: &Audit, store: &Store, told: Told<'_>) -> Result
         tracing::error!(table, "audit: table {table} is damaged: {what}");
         told(&format!("table {table} is damaged: {what}"));
     }
-    let rows = damaged.iter().map(row_of_damage).collect();
-    note(store, FindingKind::Damaged, rows).await?;
+    note(
+        store,
+        FindingKind::Damaged,
+        damaged.iter().map(Damaged::row).collect(),
+    )
+    .await?;
     if !damaged.is_empty() {
         return Ok(Books {
             damaged,
@@ -60,6 +67,25 @@ pub(super) async fn pass(audit: &Audit, store: &Store, told: Told<'_>) -> Result
         broken: broken.collect(),
         ledger: Some(ledger),
     })
+}
+
+/// All damaged tables of the file where `error` says that there is damage.
+pub(super) async fn damage(audit: &Audit, error: &StoreError) -> Result<Vec<Damaged>, StoreError> {
+    let looked = match Database::open(&audit.config.database, OpenMode::ReadOnly) {
+        Ok(database) => damaged(&Store::inline(database, audit.clock)).await,
+        Err(error) => Err(error),
+    };
+    let mut found = match looked {
+        Err(again) if again.is_damage() => Vec::new(),
+        looked => looked?.0,
+    };
+    if found.is_empty() {
+        found.push(Damaged {
+            table: UNKNOWN.to_owned(),
+            what: error_line(error),
+        });
+    }
+    Ok(found)
 }
 
 /// Whoever stops the audit is heard between two looks, though each is made at once on the caller.
@@ -172,18 +198,6 @@ async fn note(store: &Store, kind: FindingKind, rows: Vec<FindingRow>) -> Result
         }
     }
     Ok(())
-}
-
-fn row_of_damage(damaged: &Damaged) -> FindingRow {
-    FindingRow {
-        chain: None,
-        pass: AuditPass::Books,
-        kind: FindingKind::Damaged,
-        subject: format!("table {}", damaged.table),
-        height: None,
-        what: damaged.what.clone(),
-        found_at: 0,
-    }
 }
 
 fn row_of_refused(refused: &Broken) -> FindingRow {

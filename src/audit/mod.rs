@@ -174,6 +174,35 @@ pub async fn run(audit: &Audit, store: &Store, told: Told<'_>) -> Result<Report,
     Ok(report)
 }
 
+/// Where the audit itself came upon damage, or the file could not be opened for it: the tables are looked at
+/// over another connection, as the first error ended the use of that one, and nothing is noted.
+///
+/// # Errors
+/// Those of the database, but for damage, which is the answer.
+pub async fn of_damaged(audit: &Audit, error: &StoreError) -> Result<Report, StoreError> {
+    let started_at = audit.clock.now_ms();
+    let damaged = books::damage(audit, error).await?;
+    let found: Vec<Found> = damaged
+        .iter()
+        .map(|row| Found::of_damage(row, started_at))
+        .collect();
+    let chains = unasked(audit);
+    Ok(Report {
+        run: 0,
+        started_at: rfc3339(started_at),
+        ended_at: rfc3339(audit.clock.now_ms()),
+        found_count: found.len() as u64,
+        found,
+        is_clean: false,
+        is_complete: chains.iter().all(ChainReport::is_complete),
+        chains,
+        books: Some(Books {
+            damaged,
+            ..Books::default()
+        }),
+    })
+}
+
 /// What stands of the chains that were meant, and of the books.
 async fn found(audit: &Audit, store: &Store, report: &mut Report) -> Result<(), StoreError> {
     let scope = &audit.scope;

@@ -4,7 +4,7 @@ use super::ground::Stop;
 use super::limits::NotChecked;
 use crate::clock::rfc3339;
 use crate::config::ChainConfig;
-use crate::rules::audit::FindingKind;
+use crate::rules::audit::{AuditPass, FindingKind};
 use crate::store::{ChainRow, FindingRow, LedgerMark, StoreError, Violation};
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ const FOUND_NAMED: usize = 1_000;
 /// What one run found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Its number.
+    /// Its number; 0 = it was not noted, as the file is damaged.
     pub run: i64,
     /// When it began.
     pub started_at: String,
@@ -261,6 +261,20 @@ pub(super) fn unproven(list: &mut Vec<Unproven>, count: &mut u64, subject: Strin
     }
 }
 
+impl Damaged {
+    pub(super) fn row(&self) -> FindingRow {
+        FindingRow {
+            chain: None,
+            pass: AuditPass::Books,
+            kind: FindingKind::Damaged,
+            subject: format!("table {}", self.table),
+            height: None,
+            what: self.what.clone(),
+            found_at: 0,
+        }
+    }
+}
+
 impl Broken {
     pub(super) fn of(broken: &Violation) -> Broken {
         Broken {
@@ -283,6 +297,15 @@ impl Ledger {
 }
 
 impl Found {
+    /// Of damage that is not noted.
+    pub(super) fn of_damage(damaged: &Damaged, found_at: i64) -> Found {
+        let row = FindingRow {
+            found_at,
+            ..damaged.row()
+        };
+        Found::of(&row, None)
+    }
+
     pub(super) fn of(row: &FindingRow, chain: Option<&ChainRow>) -> Found {
         let kind: FindingKind = row.kind;
         Found {

@@ -6,14 +6,14 @@ use super::out::{self, Out};
 use super::report_file::ReportFile;
 use super::{Outcome, Problem};
 use crate::audit::{self, AuditError, ChainReport, Pace, Report, Scope, Walks};
-use crate::check;
 use crate::clock::Clock;
 use crate::config::{ChainConfig, Config};
-use crate::store::Store;
-use crate::telemetry::{counted, error_line};
+use crate::ends::Ends;
+use crate::store::{Store, StoreError};
+use crate::telemetry::counted;
 use anyhow::Context as _;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 
 /// How long the nodes have to stop what they do for it.
 const STOPPED_IN: Duration = Duration::from_secs(5);
@@ -68,35 +68,17 @@ fn scope(args: &Audit) -> Scope {
     }
 }
 
-/// Until it is done, or Ctrl-C: what was asked until then need not be asked again.
+/// Until it is done, or told to stop: what was asked until then need not be asked again.
 fn run(config: &Config, audit: &audit::Audit) -> anyhow::Result<Report> {
-    let database = open::plain_writer(config)?;
-    let store = Store::inline(database, audit.clock);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("start the audit")?;
     runtime.block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt()).context("start the audit")?;
-        let mut told = |line: &str| out::note(line);
+        let mut ends = Ends::usual().context("start the audit")?;
         let ended = tokio::select! { biased;
-            _ = interrupt.recv() => Err(Problem::misuse(
-                "stopped by Ctrl-C",
-                "run it again: it goes on with what was not asked yet",
-            ).into()),
-            report = audit::run(audit, &store, &mut told) => report.map_err(|error| match error {
-                AuditError::NoChain(alias) => {
-                    let aliases: Vec<&str> = config.chains().map(ChainConfig::alias).collect();
-                    let next = format!("--chain with one of {}", aliases.join(", "));
-                    Problem::misuse(format!("the config has no chain {alias}"), next).into()
-                }
-                AuditError::Store(error) if error.is_damage() => {
-                    let found = format!("the database is damaged: {}", error_line(&error));
-                    let next = check::database_step(&error).unwrap_or("see docs/operations.md");
-                    Problem::found(found, next).into()
-                }
-                other @ AuditError::Store(_) => other.into(),
-            }),
+            by = ends.any() => Err(stopped(by)),
+            report = asked(config, audit) => report,
         };
         // A node that does not answer is not waited for.
         tokio::select! { biased;
@@ -105,6 +87,45 @@ fn run(config: &Config, audit: &audit::Audit) -> anyhow::Result<Report> {
         }
         ended
     })
+}
+
+fn stopped(by: SignalKind) -> anyhow::Error {
+    let by = match by {
+        by if by == SignalKind::interrupt() => "Ctrl-C",
+        by if by == SignalKind::terminate() => "SIGTERM",
+        _ => "SIGHUP",
+    };
+    let next = "run it again: it goes on with what was not asked yet";
+    Problem::misuse(format!("stopped by {by}"), next).into()
+}
+
+/// A damaged file is what it finds, wherever it comes upon that.
+async fn asked(config: &Config, audit: &audit::Audit) -> anyhow::Result<Report> {
+    let mut told = |line: &str| out::note(line);
+    let ended = match open::plain_writer(config) {
+        Ok(database) => {
+            let store = Store::inline(database, audit.clock);
+            audit::run(audit, &store, &mut told)
+                .await
+                .map_err(|error| match error {
+                    AuditError::NoChain(alias) => {
+                        let aliases: Vec<&str> = config.chains().map(ChainConfig::alias).collect();
+                        let next = format!("--chain with one of {}", aliases.join(", "));
+                        Problem::misuse(format!("the config has no chain {alias}"), next).into()
+                    }
+                    AuditError::Store(error) => anyhow::Error::new(error).context("read the books"),
+                })
+        }
+        Err(error) => Err(error),
+    };
+    match ended
+        .as_ref()
+        .err()
+        .and_then(|error| error.downcast_ref::<StoreError>())
+    {
+        Some(damage) if damage.is_damage() => Ok(audit::of_damaged(audit, damage).await?),
+        _ => ended,
+    }
 }
 
 fn print(out: &mut Out, report: &Report) -> anyhow::Result<()> {

@@ -34,8 +34,8 @@ fn not_drilled(args: &Drill, error: DrillError) -> anyhow::Error {
             let damaged = format!("the database is damaged ({what})");
             return Problem::misuse(damaged, "keep the file, and restore a backup").into();
         }
-        (_, DrillError::Left(_)) => {
-            "run it again when the node stands still; --chain NAME leaves the other chains' nodes alone, \
+        (_, DrillError::Unknown(_)) => {
+            "run it again when the node answers; --chain NAME leaves the other chains' nodes alone, \
              --without-nodes all of them"
         }
         (_, DrillError::Interrupted) => "run it again: nothing of it is left, and nothing was changed",

@@ -4,6 +4,7 @@ use super::out::Out;
 use super::sandbox_args::Sandbox;
 use super::{Outcome, Problem};
 use crate::clock::Clock;
+use crate::ends::Ends;
 use crate::sandbox::SandboxError;
 use crate::sandbox::scenario::{self, Numbered};
 use crate::sandbox::service::{Service, Settings};
@@ -12,7 +13,6 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Runs simulated nodes until Ctrl-C.
 pub(super) fn sandbox(out: &mut Out, args: &Sandbox) -> anyhow::Result<Outcome> {
@@ -33,40 +33,17 @@ pub(super) fn sandbox(out: &mut Out, args: &Sandbox) -> anyhow::Result<Outcome> 
         .context("start the sandbox")?;
     let mut end = {
         let _context = runtime.enter();
-        End::new().context("start the sandbox")?
+        Ends::usual().context("start the sandbox")?
     };
     let service = Service::start(&settings, Clock::real()).map_err(|error| not_started(args, error))?;
     greet(out, &service)?;
     runtime.block_on(async {
         tokio::select! {
             biased;
-            () = end.wait() => Ok(Outcome::Done),
+            _ = end.any() => Ok(Outcome::Done),
             refused = play(out, &service, lines) => refused,
         }
     })
-}
-
-/// Ctrl-C, or what service managers send.
-struct End {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl End {
-    fn new() -> std::io::Result<End> {
-        Ok(End {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-        })
-    }
-
-    async fn wait(&mut self) {
-        tokio::select! {
-            biased;
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
 }
 
 /// All faults of a scenario are told before anything starts.

@@ -15,7 +15,7 @@ Examples:
   creditd sandbox
   creditd sandbox --folder /tmp/nodes --bitcoin 0 --evm 0 --listen 127.0.0.1:0 --run double-spend.txt
 
-Exit codes: 0 ended by Ctrl-C, 1 a step of the scenario was refused, 2 could not start.";
+Exit codes: 0 ended by Ctrl-C (SIGTERM, SIGHUP), 1 a step of the scenario was refused, 2 could not start.";
 
 /// Below the options of `trigger`.
 pub const TRIGGER: &str = "\

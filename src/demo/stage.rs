@@ -6,6 +6,7 @@ use super::child::Creditd;
 use super::evm;
 use super::receiver::{Outcome, Receipt, Receiver};
 use crate::clock::{Clock, millis};
+use crate::ends::Ends;
 use crate::sandbox::evm::EvmSandbox;
 use crate::sandbox::{Sandbox, SandboxError};
 use crate::store::report::FrozenEvent;
@@ -16,7 +17,6 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
 /// How long anything may take that must come.
@@ -124,7 +124,7 @@ pub(super) struct Stage {
     clock: Clock,
     began: Instant,
     has_colour: bool,
-    interrupt: Signal,
+    ends: Ends,
     runtime: Runtime,
     // Last: it is removed when all else has ended.
     folder: Folder,
@@ -141,9 +141,9 @@ impl Stage {
         let sandbox = Sandbox::start(&folder.0, clock)?;
         let node = EvmSandbox::start(evm::CHAIN_ID, clock)?;
         evm::prepare(&node);
-        let interrupt = {
+        let ends = {
             let _context = runtime.enter();
-            signal(SignalKind::interrupt())?
+            Ends::usual()?
         };
         Ok(Stage {
             creditd: Creditd::new(&folder.0, &(config(&sandbox) + &evm::config(&node)))?,
@@ -159,7 +159,7 @@ impl Stage {
             clock,
             began: clock.instant(),
             has_colour: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
-            interrupt,
+            ends,
             runtime,
             folder,
         })
@@ -430,10 +430,10 @@ impl Stage {
     }
 
     fn pause(&mut self) -> Result<(), DemoError> {
-        let (clock, interrupt) = (self.clock, &mut self.interrupt);
+        let (clock, ends) = (self.clock, &mut self.ends);
         let is_interrupted = self.runtime.block_on(async {
             tokio::select! { biased;
-                _ = interrupt.recv() => true,
+                _ = ends.any() => true,
                 () = clock.sleep(LOOK) => false,
             }
         });
@@ -445,8 +445,7 @@ impl Stage {
 
     /// Waits for Ctrl-C.
     pub(super) fn until_interrupt(&mut self) {
-        let interrupt = &mut self.interrupt;
-        self.runtime.block_on(interrupt.recv());
+        self.runtime.block_on(self.ends.any());
     }
 
     /// The end of the daemon's log.

@@ -170,10 +170,13 @@ impl<S: ChainSource> Chain<S> {
         not_behind(&tip, &at)?;
         match self.source.header(at.header.hash).await? {
             Some(info) if info.is_active => Ok(()),
-            Some(_) | None => Err(Stop::Left(format!(
-                "{}: the node does not have block {} at height {}, the copy's tip, on its chain",
-                self.alias, at.header.hash, at.height
-            ))),
+            Some(_) | None => Err(Stop::Left {
+                alias: self.alias.clone(),
+                why: format!(
+                    "the node does not have block {} at height {}, the copy's tip, on its chain",
+                    at.header.hash, at.height
+                ),
+            }),
         }
     }
 
@@ -246,7 +249,7 @@ impl<S: ChainSource> Chain<S> {
             return Err(Stop::WhyNot(why.to_owned()));
         }
         if waiting.is_time_to_look(stood) {
-            if let Err(left @ Stop::Left(_)) = self.look(stand).await {
+            if let Err(left @ Stop::Left { .. }) = self.look(stand).await {
                 return Err(left);
             }
             if waiting.is_first_look() {

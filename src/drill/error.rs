@@ -59,9 +59,9 @@ pub enum DrillError {
     /// A follower met a copy that cannot be used.
     #[error(transparent)]
     Follow(#[from] FollowError),
-    /// Again and again a node has left the tip of the copy.
+    /// A node did not say what has to be known before anything is fed.
     #[error("{0}, though it was copied {COPIES_MAX} times")]
-    Left(String),
+    Unknown(String),
     /// Much changes by itself then.
     #[error("a restored backup is being repaired: nothing is as it was")]
     Restoring,
@@ -80,8 +80,13 @@ pub(super) enum Stop {
     #[error("{0}")]
     WhyNot(String),
     /// The node has left the tip of the copy.
-    #[error("{0}")]
-    Left(String),
+    #[error("{why}")]
+    Left {
+        /// Of which chain.
+        alias: String,
+        /// How it is seen.
+        why: String,
+    },
     /// The drill cannot go on.
     #[error(transparent)]
     Failed(#[from] DrillError),

@@ -5,7 +5,6 @@
 mod chains;
 mod copy;
 mod dials;
-mod ends;
 mod error;
 mod feed;
 mod pinned;
@@ -20,13 +19,13 @@ pub use report::{Broken, Changed, Fed, Input, Report, Restored, Settled, Unexpec
 
 use crate::clock::Clock;
 use crate::config::{ChainConfig, Config};
+use crate::ends::Ends;
 use crate::store::{Compared, Database, FED_AGAIN, OpenMode, RowDiff};
 use chains::{Any, Stand, on};
 use copy::{Bench, Folder, check_room, clear_away};
-use ends::Ends;
 use error::Stop;
 use feed::Feeding;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -95,7 +94,7 @@ pub fn run(
         .map_err(DrillError::System)?;
     let mut ends = {
         let _context = runtime.enter();
-        Ends::new().map_err(DrillError::System)?
+        Ends::all().map_err(DrillError::System)?
     };
     let parent = parent(config, drill);
     // First, because what a killed one has left there may be what takes the room.
@@ -104,23 +103,28 @@ pub fn run(
     let folder = Folder::make(&parent, drill.is_kept)?;
     let (path, config, drill) = (folder.path().to_owned(), config.clone(), drill.clone());
     let is_kept = drill.is_kept;
-    let outcome = runtime.block_on(async move {
+    let outcome = runtime.block_on(async {
         // A task, because comparing and copying keep their thread busy for long.
         let working = tokio::spawn(work(config, drill, path, Box::new(told)));
         tokio::select! { biased;
-            () = ends.any() => Err(DrillError::Interrupted),
+            _ = ends.any() => Err(DrillError::Interrupted),
             ended = working => ended.map_err(|error| DrillError::System(error.into()))?,
         }
     });
-    if outcome.is_err() {
-        folder.remove();
+    match outcome {
+        Ok(report) => {
+            let kept = is_kept.then(|| folder.place());
+            drop(folder);
+            ends.end_the_process(runtime);
+            Ok(Report { kept, ..report })
+        }
+        Err(error) => {
+            folder.remove();
+            // What still runs after a signal works on files that are gone, until the process is.
+            runtime.shutdown_background();
+            Err(error)
+        }
     }
-    // What still runs after a signal works on files that are gone, until the process is.
-    runtime.shutdown_background();
-    outcome.map(|report| Report {
-        kept: is_kept.then(|| folder.place()),
-        ..report
-    })
 }
 
 fn parent(config: &Config, drill: &Drill) -> PathBuf {
@@ -135,22 +139,31 @@ fn parent(config: &Config, drill: &Drill) -> PathBuf {
 
 type Told = Box<dyn FnMut(String) + Send>;
 
+/// A node may leave the tip of the copy while it is made or fed; one that has done so each time is on another
+/// branch than the daemon, and keeps its own chain out.
 async fn work(config: Config, drill: Drill, folder: PathBuf, mut told: Told) -> Result<Report, DrillError> {
-    let mut copies = 1;
+    let (mut copies, mut left_out) = (1, LeftOut::new());
     loop {
-        match in_copy(&config, &drill, &folder, &mut told).await {
+        let line = match in_copy(&config, &drill, &folder, &left_out, &mut told).await {
             Ok(report) => return Ok(report),
             Err(Stop::Failed(error)) => return Err(error),
-            Err(Stop::Left(why) | Stop::WhyNot(why)) if copies == COPIES_MAX => {
-                return Err(DrillError::Left(why));
+            Err(Stop::WhyNot(why)) if copies >= COPIES_MAX => return Err(DrillError::Unknown(why)),
+            Err(Stop::WhyNot(why)) => why,
+            Err(Stop::Left { alias, why }) => {
+                let line = format!("{alias}: {why}");
+                if copies >= COPIES_MAX {
+                    left_out.insert(alias, why);
+                }
+                line
             }
-            Err(Stop::Left(why) | Stop::WhyNot(why)) => {
-                told(format!("{why}: copying again"));
-                copies += 1;
-            }
-        }
+        };
+        told(format!("{line}: copying again"));
+        copies += 1;
     }
 }
+
+/// The chains that are left out, by their aliases, and why.
+type LeftOut = BTreeMap<String, String>;
 
 /// A chain, where it stands in the copy, and why its node is of no use, if so.
 struct Line {
@@ -169,7 +182,13 @@ struct Running<'a> {
     window: u64,
 }
 
-async fn in_copy(config: &Config, drill: &Drill, folder: &Path, told: &mut Told) -> Result<Report, Stop> {
+async fn in_copy(
+    config: &Config,
+    drill: &Drill,
+    folder: &Path,
+    left_out: &LeftOut,
+    told: &mut Told,
+) -> Result<Report, Stop> {
     let clock = Clock::real();
     let from = drill.from_backup.as_ref().unwrap_or(&config.database);
     let bench = Bench::make(from, folder, clock, told).await?;
@@ -179,7 +198,7 @@ async fn in_copy(config: &Config, drill: &Drill, folder: &Path, told: &mut Told)
         false => {}
     }
     let generation = bench.read("read the copy", |tx| tx.generation()).await?;
-    let lines = lines(config, drill, &bench, clock).await?;
+    let lines = lines(config, drill, &bench, left_out).await?;
     let spans = (drill.days, drill.passes);
     let mut report = report::begin(bench.at_ms, bench.bytes, generation, spans);
     if !drill.is_without_nodes && drill.chain.is_none() {
@@ -201,8 +220,8 @@ async fn in_copy(config: &Config, drill: &Drill, folder: &Path, told: &mut Told)
 }
 
 /// The chains whose blocks are fed.
-async fn lines(config: &Config, drill: &Drill, bench: &Bench, clock: Clock) -> Result<Vec<Line>, Stop> {
-    let mut lines = Vec::new();
+async fn lines(config: &Config, drill: &Drill, bench: &Bench, left_out: &LeftOut) -> Result<Vec<Line>, Stop> {
+    let (mut lines, clock) = (Vec::new(), bench.clock);
     if drill.is_without_nodes {
         return Ok(lines);
     }
@@ -215,11 +234,13 @@ async fn lines(config: &Config, drill: &Drill, bench: &Bench, clock: Clock) -> R
             ChainConfig::Evm(chain) => Any::evm(chain, bench, clock).await?,
         };
         let mut stand = on!(&chain, chain => chain.stand(bench).await)?;
-        let mut why_not = None;
+        let left = left_out.get(chain.alias());
+        let mut why_not =
+            left.map(|why| format!("not tried: {why}, though it was copied {COPIES_MAX} times"));
         if stand.is_none() && drill.from_backup.is_some() {
             why_not = Some("not tried: the backup has read no block of it".to_owned());
         }
-        if let Some(stand) = &mut stand {
+        if let (Some(stand), None) = (&mut stand, &why_not) {
             let looked = match drill.from_backup.is_some() {
                 true => on!(&chain, chain => chain.go_to_tip(stand).await),
                 false => on!(&chain, chain => chain.look(stand).await),

@@ -271,10 +271,10 @@ fn a_folder_without_a_sandbox_is_none_and_no_other_one() {
 }
 
 #[test]
-fn sandbox_says_where_everything_is_and_ends_with_ctrl_c() {
+fn sandbox_says_where_everything_is_and_leaves_nothing_when_it_is_ended() {
     let mut sandbox = Running::start(&[], "");
     let folder = sandbox.folder.path().join("creditd-sandbox");
-    let file = folder.join("sandbox.json");
+    let mut file = folder.join("sandbox.json");
     let places: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     for url in [&places["control"], &places["btc"]["url"], &places["evm"]["url"]] {
         let url = url.as_str().unwrap();
@@ -286,13 +286,18 @@ fn sandbox_says_where_everything_is_and_ends_with_ctrl_c() {
         said.contains("evm: sandbox: ") && !said.contains("bad  "),
         "{said}"
     );
-    let pid = sandbox.child.id().to_string();
-    let kill = Command::new("sh")
-        .args(["-c", "kill -INT \"$1\"", "sh", &pid])
-        .status();
-    assert!(kill.unwrap().success());
-    let status = wait_until("the sandbox ends", PATIENCE, || sandbox.child.try_wait().unwrap());
-    assert!(status.success() && !file.exists(), "{status}");
+    for signal in ["INT", "TERM", "HUP"] {
+        let pid = sandbox.child.id().to_string();
+        let kill = Command::new("sh")
+            .args(["-c", "kill -\"$1\" \"$2\"", "sh", signal, &pid])
+            .status();
+        assert!(kill.unwrap().success());
+        let status = wait_until("the sandbox ends", PATIENCE, || sandbox.child.try_wait().unwrap());
+        assert!(status.success() && !file.exists(), "{signal}: {status}");
+        sandbox = Running::start(&[], "");
+        file = sandbox.folder.path().join("creditd-sandbox/sandbox.json");
+        assert!(file.exists());
+    }
 }
 
 #[test]

@@ -338,20 +338,27 @@ fn drill_names_the_input_that_changed_something() {
 }
 
 #[test]
-fn a_node_that_left_the_tip_makes_it_copy_again() {
+fn a_node_on_another_branch_makes_it_copy_again_and_then_keeps_only_its_chain_out() {
     let shop = Shop::open();
     shop.node.back_to(6);
     for number in 20..25 {
         shop.node.mine(vec![tx(&[coin(number)], &[(script(D1), 5)])]);
     }
-    let output = shop.drill(&[]);
+    let output = shop.drill(&["--passes", "1"]);
     let stderr = text(&output.stderr);
-    assert_eq!(
-        (output.status.code(), text(&output.stdout).as_str()),
-        (Some(2), "")
-    );
-    assert_eq!(stderr.matches("copying again").count(), 2, "{stderr}");
-    assert!(stderr.contains("though it was copied 3 times"), "{stderr}");
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert_eq!(stderr.matches("copying again").count(), 3, "{stderr}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for input in ["blocks", "node", "mempool"] {
+        let why = fed(&report, input)["why_not"].as_str().unwrap();
+        assert!(
+            why.starts_with("not tried: the node does not have block "),
+            "{why}"
+        );
+        assert!(why.ends_with(", though it was copied 3 times"), "{why}");
+    }
+    assert_eq!(fed(&report, "inbox")["passes"], 1, "the rest is fed all the same");
+    assert_eq!(report["is_clean"], true, "{report}");
     assert_eq!(shop.copies(), 0);
 }
 

@@ -1,5 +1,6 @@
 //! `creditd drill`: how it ends before its end, and what becomes of its copy then.
 
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,6 +15,9 @@ use crate::common::fake_chain::{FakeState, coin, tx};
 use crate::common::stub::Reply;
 use crate::common::wait::{PATIENCE, wait_until};
 use crate::drill::{DAYS, Shop, fed, text};
+
+/// So much a pipe takes that nobody reads.
+const PIPE_BYTES: usize = 65_536;
 
 /// A drill that waits for its node, with its copy made.
 fn hanging(shop: &Shop, mut command: Command) -> Child {
@@ -52,29 +56,53 @@ fn no_signal_that_can_be_caught_leaves_a_copy() {
     }
 }
 
+/// `nohup`, and shells that start it in the background.
 #[test]
-fn under_nohup_a_drill_goes_on_when_its_terminal_is_closed() {
+fn what_whoever_started_a_drill_has_it_ignore_does_not_end_it() {
     let shop = Shop::open();
     let drill = shop.daemon.command(&["drill"]);
     let mut command = Command::new("sh");
     command
-        .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
+        .args(["-c", "trap '' HUP INT QUIT; exec \"$0\" \"$@\""])
         .arg(drill.get_program())
         .args(drill.get_args())
         .current_dir(drill.get_current_dir().unwrap());
     let child = hanging(&shop, command);
-    send("-HUP", &child);
+    for name in ["-HUP", "-INT", "-QUIT"] {
+        send(name, &child);
+    }
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     let mask = status
         .lines()
         .find_map(|line| line.strip_prefix("SigIgn:"))
         .unwrap();
     let mask = u64::from_str_radix(mask.trim(), 16).unwrap();
-    assert_eq!(mask & 1, 1, "it is still ignored: {status}");
+    assert_eq!(mask & 0b111, 0b111, "they are still ignored: {status}");
     assert_eq!(shop.copies(), 1);
     send("-TERM", &child);
     child.wait_with_output().unwrap();
     assert_eq!(shop.copies(), 0);
+}
+
+/// Its output goes to somebody who does not read: nothing is left to be cleared away, and nothing but a
+/// signal ends it.
+#[test]
+fn a_drill_that_is_through_is_ended_by_a_signal_while_it_says_so() {
+    let shop = Shop::open();
+    let (unread, mut full) = std::io::pipe().unwrap();
+    full.write_all(&[b'.'; PIPE_BYTES]).unwrap();
+    let mut command = shop.daemon.command(&["drill", "--days", DAYS, "--passes", "1"]);
+    command.stdin(Stdio::null()).stdout(full).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "pass 1: start"));
+    wait_until("its copy is gone", PATIENCE, || {
+        (shop.copies() == 0).then_some(())
+    });
+    send("-INT", &child);
+    let ended = wait_until("it ends", PATIENCE, || child.try_wait().unwrap());
+    assert_eq!(ended.code(), Some(130));
+    drop(unread);
 }
 
 /// What a killed one has left is in the way of the next, which would find no room beside it.
@@ -125,7 +153,7 @@ fn with_trouble(
 }
 
 #[test]
-fn a_node_that_leaves_the_tip_while_blocks_are_fed_is_not_waited_for() {
+fn a_node_that_leaves_the_tip_while_blocks_are_fed_keeps_only_its_chain_out_and_is_not_waited_for() {
     let shop = Shop::open();
     let node = shop.node.shared();
     let began = Clock::real().instant();
@@ -142,7 +170,17 @@ fn a_node_that_leaves_the_tip_while_blocks_are_fed_is_not_waited_for() {
         },
         |_| {},
     );
-    assert!(matches!(outcome, Err(DrillError::Left(_))), "{outcome:?}");
+    let report = outcome.unwrap();
+    let why = "not tried: the node does not have block ";
+    for fed in &report.fed {
+        let why_not = fed.why_not.as_deref().unwrap_or_default();
+        assert_eq!(fed.chain.is_some(), why_not.starts_with(why), "{fed:?}");
+        assert_eq!(fed.chain.is_none(), fed.passes == 1, "{fed:?}");
+    }
+    assert!(
+        report.is_clean && report.is_tried && !report.is_complete,
+        "{report:?}"
+    );
     let again: Vec<&String> = lines
         .iter()
         .filter(|line| line.ends_with("copying again"))
@@ -232,4 +270,26 @@ fn a_kept_copy_is_told_with_its_place() {
     assert!(text(&output.stdout).contains(&line), "{}", text(&output.stdout));
     std::fs::remove_dir_all(kept).unwrap();
     assert_eq!(shop.report(0, &["--passes", "1"])["kept"], Value::Null);
+}
+
+/// `creditd audit` too: what it has come to is kept by then.
+#[test]
+fn an_audit_stops_in_order_whoever_stops_it() {
+    let shop = Shop::open();
+    shop.answers("getblockchaininfo", Reply::Hang);
+    for (name, word) in [("-INT", "Ctrl-C"), ("-TERM", "SIGTERM"), ("-HUP", "SIGHUP")] {
+        let asked = shop.node.stub.count("getblockchaininfo");
+        let mut command = shop.daemon.command(&["audit"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        wait_until("it asks the node", PATIENCE, || {
+            (shop.node.stub.count("getblockchaininfo") > asked).then_some(())
+        });
+        send(name, &child);
+        let output = child.wait_with_output().unwrap();
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{name}: {stderr}");
+        let said = format!("stopped by {word}\n  next: run it again: it goes on with what was not asked yet");
+        assert!(stderr.contains(&said), "{name}: {stderr}");
+    }
 }

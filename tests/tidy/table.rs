@@ -13,6 +13,7 @@ pub const LEAVES: &[&str] = &[
     "chance",
     "webhook",
     "egress",
+    "ends",
 ];
 
 /// Module, what it may use of ours, and whether it may use the leaves.
