@@ -1,5 +1,5 @@
 //! What each merchant has been credited. Summed in Rust: SQL would sum decimal text as floats. A sum that
-//! passes 2^256 - 1, which only logs of a token that claim anything can make, stays there: its list is shown.
+//! passes 2^256 - 1, which only logs of a token that claim anything can make, is no balance: it is refused.
 
 use super::super::assets::AssetKey;
 use super::super::chains::ChainKey;
@@ -47,13 +47,24 @@ struct Sum {
     reversed: u64,
     confirming: Amount,
     held: Amount,
+    /// One of the sums was too large.
+    is_past: bool,
+}
+
+impl Sum {
+    fn add(&mut self, to: fn(&mut Sum) -> &mut Amount, amount: Amount) {
+        match to(self).checked_add(amount) {
+            Some(sum) => *to(self) = sum,
+            None => self.is_past = true,
+        }
+    }
 }
 
 impl ReadTx<'_> {
     /// The balances of all merchants, or of one, by slug and asset.
     ///
     /// # Errors
-    /// `Refused` for an unknown merchant.
+    /// `Refused` for an unknown merchant, and for a sum that is more than an amount can be.
     pub fn balances(&self, merchant: Option<&str>) -> Result<Vec<Balance>, StoreError> {
         let merchant = merchant.map(|slug| self.merchant_key(slug)).transpose()?;
         let mut sums = Sums::new();
@@ -81,7 +92,7 @@ impl ReadTx<'_> {
                 sum.reversed += 1;
             } else {
                 sum.credits += 1;
-                sum.credited = sum.credited.saturating_add(net);
+                sum.add(|sum| &mut sum.credited, net);
             }
         }
         Ok(())
@@ -100,9 +111,9 @@ impl ReadTx<'_> {
             while let Some(row) = rows.next()? {
                 let sum = sums.entry((row.get(0)?, row.get(1)?)).or_default();
                 if row.get(3)? {
-                    sum.held = sum.held.saturating_add(row.get(2)?);
+                    sum.add(|sum| &mut sum.held, row.get(2)?);
                 } else {
-                    sum.confirming = sum.confirming.saturating_add(row.get(2)?);
+                    sum.add(|sum| &mut sum.confirming, row.get(2)?);
                 }
             }
         }
@@ -114,7 +125,7 @@ impl ReadTx<'_> {
             "SELECT m.slug, s.chain, s.caip, s.symbol, s.decimals \
              FROM merchants m JOIN assets s ON s.id = ?2 WHERE m.id = ?1",
         )?;
-        Ok(statement.query_row([merchant, asset], |row| {
+        let balance = statement.query_row([merchant, asset], |row| {
             Ok(Balance {
                 merchant: row.get(0)?,
                 chain: ChainKey(row.get(1)?),
@@ -128,7 +139,15 @@ impl ReadTx<'_> {
                 confirming: sum.confirming,
                 held: sum.held,
             })
-        })?)
+        })?;
+        if sum.is_past {
+            let Balance { merchant, symbol, .. } = balance;
+            return Err(StoreError::Refused(format!(
+                "a sum of {symbol} of {merchant} is more than 2^256 - 1 base units: `creditd credits` shows \
+                 each credit"
+            )));
+        }
+        Ok(balance)
     }
 }
 
