@@ -33,6 +33,26 @@ impl<S: ChainSource> Follower<S> {
         })
     }
 
+    /// Why the node's branch is not taken now, in words.
+    pub(super) fn other_branch(&self, tip: &HeldHeader, node: &NodeTip) -> String {
+        let at = format!("the node's tip {} at height {}", node.hash, node.height);
+        let patience = self
+            .settings
+            .fork_patience
+            .map_or(0, |patience| patience.as_secs());
+        // Of these the higher branch is the better one, unless what was final is not on it.
+        match self.settings.chain.id.is_evm() && node.height > tip.height {
+            true => format!(
+                "{at} is on a branch that leaves out our final block: one that every node has served for \
+                 {patience} s halts the chain"
+            ),
+            false => format!(
+                "{at} is on a branch that is no better than ours at {}",
+                tip.height
+            ),
+        }
+    }
+
     async fn comparison(
         &mut self,
         tip: &HeldHeader,

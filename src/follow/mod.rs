@@ -395,10 +395,7 @@ impl<S: ChainSource> Follower<S> {
                 "the node is at height {}, we are at {} on the same chain",
                 node.height, tip.height
             )),
-            ForkStep::BehindOnOtherBranch => behind(format!(
-                "the node's tip {} at height {} is on a branch that is no better than ours at {}",
-                node.hash, node.height, tip.height
-            )),
+            ForkStep::BehindOnOtherBranch => behind(self.other_branch(tip, node)),
             ForkStep::TooDeep => Err(Trouble::Stuck {
                 state: ChainState::ReorgTooDeep,
                 reason: match self.left_since {

@@ -168,6 +168,10 @@ fn a_branch_without_our_final_block_is_for_the_operator() {
         rig.mempools_forget();
         rig.wait(Duration::from_secs(500)).await;
         assert!(rig.state().starts_with("behind"), "{}", rig.state());
+        let said = rig.state();
+        assert!(said.contains("leaves out our final block"), "{said}");
+        assert!(said.contains("every node has served for 600 s"), "{said}");
+        assert!(!said.contains("no better"), "{said}");
         assert_eq!(rig.cursor(), Some(ours));
         rig.wait(Duration::from_secs(200)).await;
         assert!(rig.state().starts_with("reorg_too_deep"), "{}", rig.state());
