@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::jobs::Job;
 use crate::store::{JobOutcome, Store};
 use crate::telemetry::error_line;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -68,6 +69,8 @@ pub fn job(config: &Config, store: &Store, clock: Clock) -> Option<Job> {
 struct Once {
     every: Duration,
     kept: Mutex<Option<Kept>>,
+    /// A run that asks for all of it has begun, and has not said how it ended.
+    is_whole_under_way: AtomicBool,
 }
 
 /// What the runs since one that asked for all of it have done.
@@ -82,6 +85,7 @@ impl Once {
         Once {
             every,
             kept: Mutex::new(None),
+            is_whole_under_way: AtomicBool::new(false),
         }
     }
 
@@ -89,18 +93,25 @@ impl Once {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None` = the last one was through, or it is time to ask for all of it again.
+    /// `None` = the last one was through, or it is time to ask for all of it again. Where one that asked for all
+    /// was given up before its end, the next leaves the books out: however long they take, the chains are asked.
     fn done(&self, now: Instant) -> Option<Done> {
+        if self.is_whole_under_way.swap(false, Ordering::Relaxed) {
+            return Some(Done::default());
+        }
         let mut kept = self.lock();
         *kept = kept
             .take()
             .filter(|kept| now.saturating_duration_since(kept.began) < self.every);
-        kept.as_ref().map(|kept| kept.done.clone())
+        let done = kept.as_ref().map(|kept| kept.done.clone());
+        self.is_whole_under_way.store(done.is_none(), Ordering::Relaxed);
+        done
     }
 
     /// Notes what a run that began then says.
     fn note(&self, began: Instant, report: &Report) -> JobOutcome {
         let outcome = outcome(report);
+        self.is_whole_under_way.store(false, Ordering::Relaxed);
         match outcome {
             JobOutcome::More(_) => {
                 let done = Done::default();
@@ -113,6 +124,7 @@ impl Once {
     }
 
     fn forget(&self) {
+        self.is_whole_under_way.store(false, Ordering::Relaxed);
         *self.lock() = None;
     }
 }
@@ -196,6 +208,15 @@ mod tests {
         note(vec![cut("a", true, true)]);
         once.forget();
         assert_eq!(once.done(clock.instant()), None);
+
+        // One that was given up, in the books or behind them.
+        assert_eq!(
+            once.done(clock.instant()),
+            done(&[], &[]),
+            "the chains have their turn"
+        );
+        assert_eq!(once.done(clock.instant()), None, "and the books again");
+        once.forget();
 
         // A walk that takes days is cut again and again.
         for _ in 0..3 {
