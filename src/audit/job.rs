@@ -93,8 +93,9 @@ impl Once {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None` = the last one was through, or it is time to ask for all of it again. Where one that asked for all
-    /// was given up before its end, the next leaves the books out: however long they take, the chains are asked.
+    /// `None` = the last one was through, or it is time to ask for all of it again. Where one that asked for
+    /// all was given up before its end, the next leaves the books out: however long they take, the chains are
+    /// asked.
     fn done(&self, now: Instant) -> Option<Done> {
         if self.is_whole_under_way.swap(false, Ordering::Relaxed) {
             return Some(Done::default());
