@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 /// Below the options of `proof`.
 pub const PROOF: &str = "\
-Exit codes: 0 it is proved, 1 there is no proof or only a node's word, 2 it could not be asked.
+Exit codes: 0 it is proved, 1 there is no proof or only a node's word, 2 no node answers or has all of it
+now.
 
 Examples:
   creditd proof cr_1f3c... > payment.json

@@ -220,10 +220,10 @@ fn mark(text: &str) -> Result<Mark, Refused> {
     }
 }
 
-/// The height of a tag; `None` where it is nowhere.
+/// The height of a tag, as the node has it: on a young chain the first block; `None` where it is nowhere.
 fn stands_at(mark: Mark, tip: u64) -> Option<u64> {
     match mark {
-        Mark::Behind(blocks) => tip.checked_sub(blocks),
+        Mark::Behind(blocks) => Some(tip.saturating_sub(blocks)),
         Mark::At(height) => Some(height.min(tip)),
         Mark::Missing => None,
     }
@@ -276,4 +276,17 @@ fn payee(text: &str) -> Result<Address, Refused> {
 /// With its checksum, as creditd prints it.
 pub(in crate::sandbox) fn shown(address: Address) -> String {
     EvmAddress(address.0).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_that_is_further_behind_than_the_chain_is_long_stands_at_its_first_block() {
+        assert_eq!(stands_at(Mark::Behind(2), 5), Some(3));
+        assert_eq!(stands_at(Mark::Behind(32), 5), Some(0));
+        assert_eq!(stands_at(Mark::At(9), 5), Some(5));
+        assert_eq!(stands_at(Mark::Missing, 5), None);
+    }
 }
