@@ -94,6 +94,8 @@ impl Sim {
 #[serde(deny_unknown_fields)]
 pub struct Bugs {
     pub commit: String,
+    /// Of them: in one build of all, each behind a switch. The others: a build of the patch alone.
+    pub by_switches: u64,
     pub bugs: Vec<Bug>,
 }
 

@@ -221,8 +221,11 @@ fn bugs(page: &mut String, evidence: &Evidence) {
     let all = bugs.bugs.len();
     let _ = writeln!(
         page,
-        "{found} of {all} were found, at commit `{}`.\n",
-        bugs.commit
+        "{found} of {all} were found, at commit `{}`: {} in one build of all, each behind a switch that does \
+         what its patch does; {} in a build of the patch alone.\n",
+        bugs.commit,
+        bugs.by_switches,
+        all as u64 - bugs.by_switches
     );
 }
 

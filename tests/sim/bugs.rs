@@ -34,6 +34,12 @@ without it is the same build with all of them off.
 
 const FOUND: &str = "seed ";
 
+/// After the commit of a row that is of the one build of all bugs.
+const BY_SWITCH: &str = " by a switch";
+
+/// Of a verdict, for a cell: a row of the books may be printed in it.
+const VERDICT_CHARS_MAX: usize = 220;
+
 /// What a patch says about itself, above its first file.
 struct Bug {
     path: PathBuf,
@@ -101,10 +107,7 @@ pub fn run(numbers: &[&str], is_rest: bool, together: Option<Option<&Path>>) -> 
             bug.name
         );
         let row = match &together {
-            Some(path) => bug.row(
-                copy.search(bug, &Planted::switched(path, bug.number))?,
-                " by a switch",
-            ),
+            Some(path) => bug.row(copy.search(bug, &Planted::switched(path, bug.number))?, BY_SWITCH),
             None => copy.try_out(bug)?,
         };
         println!("{}: {}", row.bug, row.what);
@@ -280,7 +283,7 @@ impl Copy {
                 Ok::<bool, String>(said.lines().any(|line| line.starts_with("seed ")))
             };
             match (fails(planted)?, fails(&self.without(planted))?) {
-                (true, false) => return Ok(format!("{FOUND}{seed}: {verdict}")),
+                (true, false) => return Ok(format!("{FOUND}{seed}: {}", cut(&verdict))),
                 (_, true) => also.push(format!("seed {seed} fails without it too")),
                 (false, false) => also.push(format!("seed {seed} does not fail again")),
             }
@@ -372,9 +375,14 @@ impl Table {
                 "what": row.what,
             })
         });
-        let commits: BTreeSet<&str> = self.0.values().map(|row| row.at.as_str()).collect();
-        let commits = commits.into_iter().collect::<Vec<_>>().join(", ");
-        let report = json!({ "commit": commits, "bugs": rows.collect::<Vec<_>>() });
+        let commits = self.0.values().map(|row| row.at.trim_end_matches(BY_SWITCH));
+        let commits: Vec<&str> = commits.collect::<BTreeSet<_>>().into_iter().collect();
+        let switched = self.0.values().filter(|row| row.at.ends_with(BY_SWITCH)).count();
+        let report = json!({
+            "commit": commits.join(", "),
+            "by_switches": switched,
+            "bugs": rows.collect::<Vec<_>>(),
+        });
         let folder = root().join("target/evidence");
         std::fs::create_dir_all(&folder)
             .and_then(|()| std::fs::write(folder.join("bugs.json"), format!("{report:#}\n")))
@@ -385,6 +393,13 @@ impl Table {
 
 fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
+}
+
+fn cut(verdict: &str) -> String {
+    match verdict.char_indices().nth(VERDICT_CHARS_MAX) {
+        Some((end, _)) => format!("{} ...", &verdict[..end]),
+        None => verdict.to_owned(),
+    }
 }
 
 fn git(folder: &Path, args: &[&str]) -> Result<Output, String> {
