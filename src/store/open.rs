@@ -22,8 +22,8 @@ use crate::points;
 /// How long SQLite itself waits for another writer (a CLI command, mostly).
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// More than the statements that we have, so that none is ever prepared twice.
-const STATEMENTS_CACHED: usize = 256;
+/// Well above the statements that we have (about 300), so that none is ever prepared twice.
+const STATEMENTS_CACHED: usize = 512;
 
 /// Page cache of a connection. The daemon has two, next to an index of all watched scripts.
 const CACHE_KIB: i64 = 12_000;
