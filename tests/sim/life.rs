@@ -96,13 +96,13 @@ fn counted<F: Future>(inner: F, alive: &Alive) -> Counted<F> {
 }
 
 impl Life {
-    /// Starts the daemon at a wall time. The database is open when this returns; all else happens once time
-    /// passes.
+    /// Starts the daemon at a wall time, as that one of the seed's lives. The database is open when this
+    /// returns; all else happens once time passes.
     pub fn start(
         folder: &Folder,
         world: &mut World,
         terms: &Terms,
-        (at_ms, setting): (i64, &Setting),
+        (at_ms, number, setting): (i64, u32, &Setting),
         alive: Alive,
         receivers: &Receivers,
     ) -> Result<Life, StartFailed> {
@@ -145,7 +145,7 @@ impl Life {
             clock,
             alive,
             config,
-            chance: Chance::seeded(setting.seed ^ at_ms.unsigned_abs()),
+            chance: Chance::seeded(drawn_from(setting.seed, at_ms, number)),
             parts,
             api: OnceCell::new(),
             stop: Some(stop),
@@ -275,6 +275,12 @@ impl Frozen {
     pub fn thaw(mut self, span: Duration) -> Ended {
         self.0.run_for(span)
     }
+}
+
+/// What a life draws from. Two may start in one millisecond, and the tokens of one are no other's; of the
+/// milliseconds of centuries the upper bits are free for the life's number.
+fn drawn_from(seed: u64, at_ms: i64, number: u32) -> u64 {
+    seed ^ at_ms.unsigned_abs() ^ (u64::from(number) << 48)
 }
 
 fn is_restore(finding: &Finding) -> bool {

@@ -30,6 +30,7 @@ struct Stage {
     clients: Clients,
     life: Option<Life>,
     at_ms: i64,
+    lives: u32,
 }
 
 impl Stage {
@@ -58,13 +59,14 @@ impl Stage {
             clients: Clients::default(),
             life: None,
             at_ms: AT_MS,
+            lives: 0,
         };
         stage.start();
         stage
     }
 
     fn start(&mut self) {
-        let given = (self.at_ms, &self.operators.setting);
+        let given = (self.at_ms, self.lives, &self.operators.setting);
         let started = Life::start(
             &self.folder,
             &mut self.world,
@@ -74,6 +76,7 @@ impl Stage {
             &self.receivers,
         );
         self.life = Some(started.unwrap());
+        self.lives += 1;
     }
 
     fn life(&self) -> &Life {
@@ -379,9 +382,10 @@ fn two_daemons() {
         operators,
         receivers,
         at_ms,
+        lives,
         ..
     } = &mut stage;
-    let given = (*at_ms, &operators.setting);
+    let given = (*at_ms, *lives, &operators.setting);
     let start = || Life::start(folder, world, terms, given, Alive::new(), receivers);
     let (new, wrong) = thaw(old, folder, start).unwrap();
     assert_eq!(wrong, None);

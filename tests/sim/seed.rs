@@ -227,7 +227,7 @@ impl<'a> Seed<'a> {
             return Ok(());
         };
         self.at_ms = old.now_ms();
-        let given = (self.at_ms, &self.operators.setting);
+        let given = (self.at_ms, self.lives, &self.operators.setting);
         let (folder, world, terms) = (&self.folder, &mut self.world, &self.script.terms);
         let receivers = &self.receivers;
         let started = thaw(old, folder, || {
@@ -368,7 +368,7 @@ impl<'a> Seed<'a> {
                 &self.folder,
                 &mut self.world,
                 &self.script.terms,
-                (self.at_ms, &self.operators.setting),
+                (self.at_ms, self.lives, &self.operators.setting),
                 Alive::new(),
                 &self.receivers,
             );
