@@ -143,6 +143,7 @@ impl Clients {
             answered_ms: None,
             answer: None,
             era: self.era,
+            latest_ms: life.now_ms(),
             is_cut_off: false,
             is_parallel: false,
         };
@@ -177,7 +178,7 @@ impl Clients {
         // What had no effect, or whose answer may be forgotten, would be news.
         let is_kept = |asked: &&Asked| {
             let is_done = asked.answer.as_ref().is_some_and(Answer::is_done);
-            asked.key.is_some() && asked.era == self.era && is_done
+            asked.key.is_some() && asked.era == self.era && is_done && !asked.may_be_forgotten()
         };
         let keyed = self.asked.iter().rev().filter(is_kept);
         let mut again: Vec<_> = keyed
@@ -292,6 +293,9 @@ impl Clients {
 
     /// Takes in the answers that are there, and tells receivers the secrets in them.
     pub fn collect(&mut self, now_ms: i64, receivers: &Receivers) {
+        for asked in self.asked.iter_mut().filter(|asked| asked.era == self.era) {
+            asked.latest_ms = asked.latest_ms.max(now_ms);
+        }
         let mut taken = vec![];
         for number in 0..self.asked.len() {
             let asked = &mut self.asked[number];

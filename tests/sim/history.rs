@@ -1,5 +1,6 @@
 //! What clients asked of the API and were answered, and what must hold of that.
 
+use creditd::clock::rfc3339;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -7,6 +8,9 @@ use tokio::task::AbortHandle;
 
 /// A request waits so long for another of its key, at most.
 const IN_PROGRESS_MS: i64 = 5_000;
+
+/// An answer is kept so long at least: `idempotency_days`, of which the config says nothing.
+pub const KEPT_MS: i64 = 30 * 24 * 3_600_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -84,6 +88,8 @@ pub struct Asked {
     pub answer: Option<Answer>,
     /// How often answers may have been forgotten before: by a restored backup, or after their time.
     pub era: u32,
+    /// The latest that the clock has shown since, in its era.
+    pub latest_ms: i64,
     /// Nobody heard its answer: the daemon died before, or the client went away.
     pub is_cut_off: bool,
     /// Others of the same key were on their way.
@@ -126,6 +132,22 @@ impl Asked {
     pub fn may_be_done(&self) -> bool {
         let answer = self.answer.as_ref();
         answer.is_none_or(|answer| answer.is_done() || answer.status >= 500)
+    }
+
+    /// May the answer that it had be forgotten within its era? That of an invoice counts beyond its time
+    /// while the invoice is open: what is told again in a new era is over as soon as that one ends.
+    pub fn may_be_forgotten(&self) -> bool {
+        let Some(answer) = self
+            .answer
+            .as_ref()
+            .filter(|_| self.request.path == "/v1/invoices")
+        else {
+            return false;
+        };
+        let over = rfc3339(self.latest_ms - KEPT_MS);
+        answer.json()["created_at"]
+            .as_str()
+            .is_some_and(|made| made <= over.as_str())
     }
 
     /// What its effect bears: an invoice or an address of this reference.
@@ -201,6 +223,9 @@ pub fn wrong(history: &[Asked]) -> Vec<String> {
         }
         match first.get(&scope) {
             None => {
+                first.insert(scope, asked);
+            }
+            Some(known) if known.answer != asked.answer && known.may_be_forgotten() => {
                 first.insert(scope, asked);
             }
             Some(known) if known.request.body != asked.request.body => {
