@@ -1,17 +1,20 @@
 //! The file that proves a credit, and what it is held against: arithmetic alone. Reading one needs no config,
 //! no database and no network. Start at [`verify`].
 
+mod chain;
 mod file;
 mod print;
 
+pub use chain::chain;
 pub use file::{FILE_BYTES_MAX, Level, ProofFile, Unreadable};
 pub use print::{More, Next, PrintError, Printed, print};
 
 use super::evidence::Proof;
-use crate::address::{self, EvmAddress, Network};
+use crate::address::{EvmAddress, Network};
 use crate::chain::proof::{Claim, ProofFault};
 use crate::chain::{bitcoin, evm};
-use crate::rules::{Amount, BlockHash, ChainId, Script, Work, ids};
+use crate::rules::{Amount, Asset, BlockHash, ChainId, Work, ids};
+use chain::{network, print_address};
 use thiserror::Error;
 
 /// Bitcoin's digits after the point.
@@ -60,7 +63,7 @@ pub enum VerifyError {
 /// [`VerifyError`]: the first check that it fails.
 pub fn verify(text: &str, trusted: &[BlockHash]) -> Result<Verified, VerifyError> {
     let file = ProofFile::read(text)?;
-    let chain = ChainId::from_stored(file.chain_id.clone());
+    let chain = chain(&file.chain_id).map_err(|why| ProofFault::new("chain", why))?;
     let claim = file.claim(&chain)?;
     if file.credit != ids::credit_id(&chain, &file.outpoint(&chain)?) {
         return Err(ProofFault::new("credit", "its id is not that of this outpoint on this chain").into());
@@ -104,10 +107,10 @@ pub(super) struct Shown {
 /// # Errors
 /// The first check that it fails.
 pub(super) fn hold(chain: &ChainId, claim: &Claim, proof: &Proof) -> Result<Shown, ProofFault> {
-    let by_hash = |depth| Shown {
+    let by_hash = |depth, vouching| Shown {
         depth,
         worked: None,
-        vouching: vec![claim.block.hash],
+        vouching,
         reaches: None,
     };
     match proof {
@@ -127,26 +130,17 @@ pub(super) fn hold(chain: &ChainId, claim: &Claim, proof: &Proof) -> Result<Show
                 return Err(ProofFault::new("chain", "it is none of Ethereum's kind"));
             };
             evm::proof::verify(id, proof, claim)?;
-            Ok(by_hash(proof.receipt_branch.len()))
+            Ok(by_hash(proof.receipt_branch.len(), vec![claim.block.hash]))
         }
+        Proof::Told(..) if !chain.is_evm() => Err(ProofFault::new(
+            "chain",
+            "nothing is told of payments on Bitcoin chains",
+        )),
         Proof::Told(told, _) => {
             evm::proof::verify_told(told, claim)?;
-            Ok(by_hash(0))
+            // No hash binds the text to the block, so the block vouches for nothing.
+            Ok(by_hash(0, Vec::new()))
         }
-    }
-}
-
-/// The network that a chain's id begins with; an EVM chain has none.
-fn network(chain: &ChainId) -> Option<Network> {
-    let genesis = chain.caip2().strip_prefix("bip122:")?;
-    let begins = |network: &Network| network.genesis().to_string().get(..32) == Some(genesis);
-    Network::ALL.into_iter().find(begins)
-}
-
-fn print_address(chain: &ChainId, script: &Script) -> Option<String> {
-    match chain.is_evm() {
-        true => EvmAddress::of_script(script).map(|address| address.to_string()),
-        false => address::print(network(chain)?, script),
     }
 }
 
@@ -160,8 +154,8 @@ impl Verified {
     pub fn amount(&self) -> String {
         match (self.chain.is_evm(), self.claim.asset) {
             (false, _) => format!("{} BTC", self.claim.amount.to_units_string(DECIMALS)),
-            (true, crate::rules::Asset::Native) => format!("{} base units of coin", self.claim.amount),
-            (true, crate::rules::Asset::Token(contract)) => {
+            (true, Asset::Native) => format!("{} base units of coin", self.claim.amount),
+            (true, Asset::Token(contract)) => {
                 let contract = EvmAddress(contract);
                 format!("{} base units of token {contract}", self.claim.amount)
             }

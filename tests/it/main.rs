@@ -133,6 +133,7 @@ mod planted;
 mod player;
 mod pool;
 mod pool_restores;
+mod proof_forgeries;
 mod proofs;
 mod properties;
 mod reorgs;

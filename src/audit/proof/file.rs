@@ -255,6 +255,9 @@ impl ProofFile {
             .map(Asset::Token),
         };
         let amount = Amount::from_base_str(&claim.amount_base);
+        if amount.as_ref().is_ok_and(Amount::is_zero) {
+            return Err(ProofFault::new("form", "amount_base: nothing is paid"));
+        }
         Ok(Claim {
             outpoint: evidence::on_chain(self.outpoint(chain)?, chain),
             script: Script(claim.script.0.clone().into()),

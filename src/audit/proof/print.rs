@@ -2,8 +2,11 @@
 //! against its claim first, wherever it came from.
 
 use super::super::pinned;
-use super::{ProofFile, hold, network, print_address};
+use super::chain::{network, print_address};
+use super::{ProofFile, hold};
+use crate::address::Network;
 use crate::audit::evidence::{self, Damaged, NoProof, Proof, Prover, claim_of, last_of, may_prove};
+use crate::chain::bitcoin::proof::MAIN_NAMED_FROM;
 use crate::chain::evm::Pinned;
 use crate::chain::{SourceError, bitcoin};
 use crate::clock::Clock;
@@ -42,6 +45,8 @@ pub enum Next {
     Audit,
     /// No checkpoint is low enough.
     NoCheckpoint,
+    /// Its block is too old to name its height.
+    TooOld,
 }
 
 impl Next {
@@ -57,6 +62,7 @@ impl Next {
                  longer be proved"
             }
             Next::Audit => "`creditd audit` asks whether the credit is on the chain, by other calls",
+            Next::TooOld => "`bitcoin-cli gettxoutproof` of a node that has it shows that the block holds it",
             Next::NoCheckpoint => "ask without --from-checkpoint, or name a lower checkpoint in the config",
         }
     }
@@ -103,6 +109,11 @@ pub fn print(
         let what = format!("{credit}: its script has no address");
         PrintError::None(what, Next::OtherCredit)
     })?;
+    if network(&of.chain) == Some(Network::Main) && of.block.height < MAIN_NAMED_FROM {
+        let height = of.block.height;
+        let why = format!("blocks below {MAIN_NAMED_FROM} do not name their height, and it is in {height}");
+        return Err(PrintError::None(format!("{credit}: {why}"), Next::TooOld));
+    }
     let stored = stored(database, &of)?;
     let asking = Asking {
         chain: config.chains().find(|chain| *chain.chain() == of.chain),

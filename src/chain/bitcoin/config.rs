@@ -161,7 +161,8 @@ impl BitcoinConfig {
     }
 }
 
-fn is_plain(name: &str) -> bool {
+/// True of a name that an instance may have.
+pub fn is_plain(name: &str) -> bool {
     (1..=32).contains(&name.len())
         && name
             .bytes()

@@ -18,7 +18,7 @@ mod skim;
 mod tip;
 mod wait;
 
-pub use config::{BitcoinConfig, checkpoints};
+pub use config::{BitcoinConfig, checkpoints, is_plain};
 pub use reread::{BlockAgain, Unspent, UnspentSet};
 
 use super::rpc::{Limits, RpcClient, RpcError};

@@ -20,6 +20,16 @@ const DEPTH_MAX: usize = 32;
 /// Two hashes side by side: what has this many bytes could be read as both, transaction and inner node.
 const NODE_BYTES: usize = 64;
 
+/// More than there will ever be, in base units.
+const COIN_MAX: u64 = 21_000_000 * 100_000_000;
+
+/// The heights from which blocks of the main chain need these versions (BIP 34, 66 and 65). From the first of
+/// them on a block's first transaction begins with its height; before, what it begins with is read as one.
+const MAIN_VERSIONS: [(u64, i32); 3] = [(MAIN_NAMED_FROM, 2), (363_725, 3), (388_381, 4)];
+
+/// The first block of the main chain that has to name its height.
+pub const MAIN_NAMED_FROM: u64 = 227_931;
+
 /// One header as it is hashed.
 pub type RawHeader = [u8; 80];
 
@@ -129,13 +139,7 @@ pub fn verify(network: Network, proof: &BitcoinProof, claim: &Claim) -> Result<S
             "the first transaction, and only it, makes coin",
         ));
     }
-    if named_height(&coinbase) != Some(claim.block.height) {
-        let why = format!(
-            "the first transaction does not name height {}",
-            claim.block.height
-        );
-        return Err(ProofFault::new("height", why));
-    }
+    check_height(network, &coinbase, &block, claim.block.height)?;
     let above = check_headers(network, &proof.headers, claim.block.height)?;
     check_due(proof, &above, tx.is_coinbase())?;
     if let Some(anchor) = &proof.anchor {
@@ -186,6 +190,9 @@ fn check_output(tx: &Transaction, claim: &Claim) -> Result<(), ProofFault> {
     if *output.script_pubkey.as_bytes() != *claim.script.0 {
         return Err(ProofFault::new("output", "it pays another script"));
     }
+    if output.value.to_sat() > COIN_MAX {
+        return Err(ProofFault::new("output", "there is not so much coin"));
+    }
     if output.value.to_sat().to_string() != claim.amount.to_string() {
         let why = format!("it pays {} base units", output.value.to_sat());
         return Err(ProofFault::new("output", why));
@@ -215,6 +222,8 @@ fn check_branch(
     for (level, beside) in branch.iter().enumerate() {
         hash = match index >> level & 1 {
             0 => pair(&hash, beside),
+            // The last of an odd number stands beside itself, on the left (CVE-2012-2459).
+            _ if *beside == hash => return Err(ProofFault::new(check, "that place is behind the last one")),
             _ => pair(beside, &hash),
         };
     }
@@ -280,6 +289,30 @@ fn named_height(coinbase: &Transaction) -> Option<u64> {
     )
 }
 
+/// Does the block name this height, and must it?
+fn check_height(
+    network: Network,
+    coinbase: &Transaction,
+    block: &bitcoin::block::Header,
+    height: u64,
+) -> Result<(), ProofFault> {
+    let fault = |why: String| Err(ProofFault::new("height", why));
+    if named_height(coinbase) != Some(height) {
+        return fault(format!("the first transaction does not name height {height}"));
+    }
+    if network != Network::Main {
+        return Ok(());
+    }
+    let versions = MAIN_VERSIONS.iter().filter(|(from, _)| *from <= height);
+    match versions.map(|(_, version)| *version).max() {
+        None => fault(format!("blocks below {MAIN_NAMED_FROM} do not name theirs")),
+        Some(version) if block.version.to_consensus() < version => {
+            fault(format!("a block at {height} has version {version} or more"))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
 /// Headers in a row, the first one at `height`: each has its proof of work, names the one before it, and has
 /// a difficulty that may follow.
 fn check_headers(network: Network, raw: &[RawHeader], height: u64) -> Result<Vec<HeldHeader>, ProofFault> {
@@ -336,6 +369,13 @@ fn check_anchor(
             "the network's first block is at height 0 alone",
         ));
     }
+    // First of all: heights of headers are counted up from here.
+    if anchor.at.height.checked_add(anchor.headers.len() as u64) != Some(height) {
+        return Err(ProofFault::new(
+            "anchor",
+            "its headers do not lead up to the block",
+        ));
+    }
     let below = check_headers(network, &anchor.headers, anchor.at.height)?;
     if below.first().map(|held| held.header.hash) != Some(anchor.at.hash) {
         return Err(ProofFault::new("anchor", "its first header is of another block"));
@@ -343,7 +383,7 @@ fn check_anchor(
     let (Some(last), Some(block)) = (below.last(), above.first()) else {
         return Err(ProofFault::new("anchor", "there is no header"));
     };
-    if last.height.checked_add(1) != Some(height) || block.header.parent != last.header.hash {
+    if block.header.parent != last.header.hash {
         return Err(ProofFault::new(
             "anchor",
             "its headers do not lead up to the block",
