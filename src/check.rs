@@ -9,6 +9,7 @@ mod evm;
 pub mod pools;
 mod restore;
 pub mod running;
+mod schema;
 mod unnamed;
 
 use crate::address::Derivation;
@@ -117,8 +118,15 @@ fn line(
 fn database_line(path: &Path) -> Line {
     let readable = Database::open(path, OpenMode::ReadOnly);
     let place = path.display();
-    match readable.and_then(|database| database.read(read_all_kinds)) {
-        Ok(_) => folder_line(path, "can be written, schema as this creditd knows it"),
+    let beside = |database: &Database| {
+        database.read(read_all_kinds)?;
+        database.check_schema()
+    };
+    match readable.and_then(|database| beside(&database)) {
+        Ok(beside) => schema::with(
+            folder_line(path, "can be written, schema as this creditd knows it"),
+            &beside,
+        ),
         Err(StoreError::Missing(_)) => folder_line(path, "will be made at the first start"),
         Err(error) => {
             let verdict = if error.is_passing() {
@@ -240,6 +248,10 @@ pub fn database_step(error: &StoreError) -> Option<&str> {
         StoreError::SchemaTooNew { .. } => {
             Some("run the newer creditd, or restore a backup that is older than it")
         }
+        StoreError::SchemaChanged { .. } => Some(
+            "keep the file, and restore a backup made with `creditd backup` (docs/operations.md, Restore); \
+             if you changed the schema by hand, put it back",
+        ),
         StoreError::SchemaTooOld { .. } => Some("restart the daemon with this version of creditd"),
         StoreError::Locked { .. } => Some("stop the other daemon, or give this one a database of its own"),
         StoreError::Contradiction(_) => Some("`creditd chain status`, and docs/operations.md"),

@@ -188,7 +188,8 @@ impl From<StoreError> for Problem {
             | StoreError::NotOurs { .. }
             | StoreError::Damaged { .. }
             | StoreError::SchemaTooNew { .. }
-            | StoreError::SchemaTooOld { .. } => {
+            | StoreError::SchemaTooOld { .. }
+            | StoreError::SchemaChanged { .. } => {
                 tracing::error!("a request to the API failed: {}", error_line(&error));
                 Problem::new(
                     StatusCode::INTERNAL_SERVER_ERROR,

@@ -19,12 +19,16 @@ const LEDGER: &str = "I2 ledger";
 /// What stands for the name of a table where it is not known which one it is.
 const UNKNOWN: &str = "unknown";
 
+/// Where SQLite keeps the definitions of tables, indexes and triggers.
+const TABLES: &str = "sqlite_schema";
+
 /// What stands for the name of a property where the schema refuses a row: no property of ours says why.
 const SCHEMA: &str = "schema";
 
 /// Asks them, one transaction each. Of a damaged file nothing is asked: what its tables say means nothing.
 pub(super) async fn pass(audit: &Audit, store: &Store, told: Told<'_>) -> Result<Books, StoreError> {
-    let (damaged, refused) = damaged(store).await?;
+    let (damaged, mut refused) = damaged(store).await?;
+    refused.extend(changed_schema(store).await?);
     // Said before it is written: that may meet the damage itself.
     for damaged in &damaged {
         let (table, what) = (&damaged.table, &damaged.what);
@@ -80,12 +84,29 @@ pub(super) async fn damage(audit: &Audit, error: &StoreError) -> Result<Vec<Dama
         looked => looked?.0,
     };
     if found.is_empty() {
+        let table = match error {
+            StoreError::SchemaChanged { .. } => TABLES,
+            _ => UNKNOWN,
+        };
         found.push(Damaged {
-            table: UNKNOWN.to_owned(),
+            table: table.to_owned(),
             what: error_line(error),
         });
     }
     Ok(found)
+}
+
+/// Also under a daemon that runs on the file: the next start would refuse it.
+async fn changed_schema(store: &Store) -> Result<Option<Broken>, StoreError> {
+    match store.apart(|database| database.check_schema()).await {
+        Ok(_) => Ok(None),
+        Err(error @ StoreError::SchemaChanged { .. }) => Ok(Some(Broken {
+            invariant: SCHEMA.to_owned(),
+            subject: TABLES.to_owned(),
+            what: error_line(&error),
+        })),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whoever stops the audit is heard between two looks, though each is made at once on the caller.

@@ -95,6 +95,17 @@ pub enum StoreError {
         /// The version that this program needs.
         ours: i64,
     },
+    /// Somebody changed the tables, indexes or triggers of the file. Nothing was written.
+    #[error(
+        "{} has not the schema that creditd gave it ({what}): nothing keeps its ledger as it was",
+        path.display()
+    )]
+    SchemaChanged {
+        /// The file.
+        path: PathBuf,
+        /// The first differences, and how many more there are.
+        what: String,
+    },
 }
 
 fn pid_text(pid: Option<u32>) -> String {
@@ -137,7 +148,8 @@ impl StoreError {
             | StoreError::NotOurs { .. }
             | StoreError::Damaged { .. }
             | StoreError::SchemaTooNew { .. }
-            | StoreError::SchemaTooOld { .. } => false,
+            | StoreError::SchemaTooOld { .. }
+            | StoreError::SchemaChanged { .. } => false,
         }
     }
 
@@ -145,7 +157,7 @@ impl StoreError {
     /// helps.
     pub fn is_damage(&self) -> bool {
         match self {
-            StoreError::Damaged { .. } | StoreError::Corrupt(_) => true,
+            StoreError::Damaged { .. } | StoreError::Corrupt(_) | StoreError::SchemaChanged { .. } => true,
             StoreError::Io(cause) => cause.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseCorrupt),
             _ => false,
         }
@@ -168,7 +180,8 @@ impl StoreError {
             | StoreError::NotOurs { .. }
             | StoreError::Damaged { .. }
             | StoreError::SchemaTooNew { .. }
-            | StoreError::SchemaTooOld { .. } => false,
+            | StoreError::SchemaTooOld { .. }
+            | StoreError::SchemaChanged { .. } => false,
         }
     }
 }

@@ -70,6 +70,7 @@ mod resend;
 mod restore;
 mod restored_ranges;
 mod rivals;
+mod shape;
 mod shell;
 mod staged;
 mod stretch;

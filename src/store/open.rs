@@ -16,6 +16,7 @@ use super::highwater::{self, Finding};
 use super::lock::{self, Lock, Runner, beside};
 use super::migrate::{Found, SCHEMA, identify};
 use super::place::resolve;
+use super::shape;
 use super::transact::{Writer, diagnose, transact};
 use crate::points;
 
@@ -59,7 +60,8 @@ impl Database {
     ///
     /// # Errors
     /// By what to do next: [`StoreError::Locked`], [`StoreError::Missing`], [`StoreError::NotOurs`],
-    /// [`StoreError::SchemaTooNew`], [`StoreError::SchemaTooOld`], [`StoreError::Damaged`]; after
+    /// [`StoreError::SchemaTooNew`], [`StoreError::SchemaTooOld`], [`StoreError::SchemaChanged`],
+    /// [`StoreError::Damaged`]; after
     /// [`StoreError::DiskFull`] and [`StoreError::Busy`] trying again later is enough.
     pub fn open(path: &Path, mode: OpenMode) -> Result<Database, StoreError> {
         let path = &resolve(path, mode)?;
@@ -160,6 +162,8 @@ fn prepare_daemon(conn: &mut Connection, path: &Path) -> Result<i64, StoreError>
     if let Found::Version(version) = found {
         SCHEMA.refuse_newer(version)?;
         check_file(conn, path)?;
+        let is_current = version == SCHEMA.version();
+        is_current.then(|| shape::accept(conn, path)).transpose()?;
     }
     set_up_writing(conn)?;
     if found == Found::Empty {
@@ -170,6 +174,7 @@ fn prepare_daemon(conn: &mut Connection, path: &Path) -> Result<i64, StoreError>
     let epoch = raise_epoch(conn)?;
     if let Found::Version(version) = found {
         SCHEMA.upgrade(conn, version)?;
+        shape::accept(conn, path)?;
     }
     Ok(epoch)
 }
@@ -198,6 +203,7 @@ fn raise_epoch(conn: &Connection) -> Result<i64, StoreError> {
 
 fn open_command(path: &Path) -> Result<Database, StoreError> {
     let conn = connect_existing(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    shape::refuse_changed(&conn, path)?;
     set_up_writing(&conn).map_err(|error| diagnose(&conn, error))?;
     Ok(quiet(path, conn, Role::Command))
 }
@@ -417,7 +423,7 @@ fn identify_ours(conn: &Connection, path: &Path) -> Result<Found, StoreError> {
 }
 
 /// Any statement may be the first that reads the file.
-fn explain_content(path: &Path, error: rusqlite::Error) -> StoreError {
+pub(super) fn explain_content(path: &Path, error: rusqlite::Error) -> StoreError {
     let path = path.to_owned();
     match error.sqlite_error_code() {
         Some(rusqlite::ErrorCode::NotADatabase) => StoreError::NotOurs {

@@ -49,3 +49,20 @@ impl Figures {
         file.write_all(format!("{all:#}\n").as_bytes()).unwrap();
     }
 }
+
+/// Changes a file past the guards of its tables, which `drops` takes away: they stand again afterwards, as
+/// creditd starts on no file without them.
+pub fn past_guards(file: &rusqlite::Connection, drops: &str, change: impl FnOnce(&rusqlite::Connection)) {
+    let all = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'";
+    let mut guards = file.prepare(all).unwrap();
+    let guards = guards.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
+    let guards: Vec<(String, String)> = guards.unwrap().collect::<Result<_, _>>().unwrap();
+    file.execute_batch(drops).unwrap();
+    change(file);
+    for (name, guard) in guards {
+        let there = "SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = ?1";
+        if !file.prepare(there).unwrap().exists([name]).unwrap() {
+            file.execute_batch(&guard).unwrap();
+        }
+    }
+}

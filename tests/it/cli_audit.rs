@@ -1,6 +1,7 @@
 //! `creditd audit` where no node answers: what it says of the books, and that it says what it could not ask.
 
 use crate::common::daemon::{Daemon, Setup};
+use crate::common::planted::past_guards;
 use crate::sample::Sample;
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -28,9 +29,11 @@ fn books_are_asked_without_a_node() {
     );
     assert_eq!(rest, "nothing found\n");
     let database = Connection::open(sample.files.database()).unwrap();
-    let spoilt = "DROP TRIGGER journal_no_delete; PRAGMA foreign_keys = OFF; \
-                  DELETE FROM journal WHERE id = (SELECT max(id) FROM journal);";
-    database.execute_batch(spoilt).unwrap();
+    let unguard = "DROP TRIGGER journal_no_delete; PRAGMA foreign_keys = OFF;";
+    past_guards(&database, unguard, |database| {
+        let spoilt = "DELETE FROM journal WHERE id = (SELECT max(id) FROM journal)";
+        database.execute(spoilt, []).unwrap();
+    });
     let (stdout, _, code) = audit(&sample.files, &["--books"]);
     assert_eq!(code, 1, "{stdout}");
     for line in [

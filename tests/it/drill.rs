@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::common::asks::{D1, D2, script};
 use crate::common::daemon::{Daemon, Setup};
 use crate::common::fake_chain::{FakeNode, coin, tx};
+use crate::common::planted::past_guards;
 use crate::common::receiver::{Receiver, answer};
 use crate::common::stub::Reply;
 use crate::common::wait::{PATIENCE, wait_until};
@@ -305,10 +306,8 @@ fn drill_names_the_input_that_changed_something() {
     for (at, sql, table, said) in SPOILT {
         let before: Before = Arc::new(move |pass: u32, input: Input, copy: &Path| {
             if (pass, input) == (2, at) {
-                rusqlite::Connection::open(copy)
-                    .unwrap()
-                    .execute_batch(sql)
-                    .unwrap();
+                let copy = rusqlite::Connection::open(copy).unwrap();
+                past_guards(&copy, sql, |_| {});
             }
         });
         let report = shop.run(Some(before)).unwrap();

@@ -156,6 +156,7 @@ mod sandbox_invoices;
 mod sandbox_service;
 mod sandbox_troubles;
 mod schema;
+mod schema_changed;
 mod secrets;
 mod service;
 mod starts;

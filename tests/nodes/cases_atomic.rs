@@ -30,7 +30,7 @@ fn inject(daemon: &Daemon, place: Option<&str>, act: &str) {
     let change = database
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .unwrap();
-    change.execute_batch("DROP TRIGGER IF EXISTS fault").unwrap();
+    change.execute_batch("DROP TRIGGER IF EXISTS planted").unwrap();
     change
         .execute_batch(
             "CREATE VIEW IF NOT EXISTS endless AS \
@@ -39,7 +39,7 @@ fn inject(daemon: &Daemon, place: Option<&str>, act: &str) {
         .unwrap();
     if let Some(place) = place {
         change
-            .execute_batch(&format!("CREATE TRIGGER fault {place} BEGIN {act}; END"))
+            .execute_batch(&format!("CREATE TRIGGER planted {place} BEGIN {act}; END"))
             .unwrap();
     }
     change.commit().unwrap();

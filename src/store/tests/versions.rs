@@ -5,6 +5,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::store::StoreError;
 use crate::store::migrate::{APPLICATION_ID, Found, SCHEMA, Schema, identify};
+use crate::store::shape::parts;
 
 /// The schema as version 1 was released, from which every upgrade starts. While there is no version 2 the
 /// current file is that schema; the change that adds the first migration keeps the released text in a file
@@ -73,33 +74,6 @@ fn shape(conn: &Connection) -> Vec<(String, Vec<String>)> {
         .map(Result::unwrap)
         .map(|(name, sql)| (name, parts(&sql)))
         .collect()
-}
-
-/// The parts of a definition: without comments, quotes around names and spaces that mean nothing.
-fn parts(sql: &str) -> Vec<String> {
-    let code: String = sql
-        .lines()
-        .map(|line| line.split("--").next().unwrap_or(""))
-        .collect::<Vec<_>>()
-        .join(" ");
-    let words = code
-        .replace('"', "")
-        .replace('(', " ( ")
-        .replace(')', " ) ")
-        .replace(',', " , ");
-    let mut parts = vec![String::new()];
-    for word in words.split_whitespace() {
-        match word {
-            "," => parts.push(String::new()),
-            word => *parts.last_mut().unwrap() += &format!("{word} "),
-        }
-    }
-    // The bracket that ends the definition stands behind whichever part is last.
-    for part in &mut parts {
-        *part = part.trim_end().trim_end_matches(") STRICT").trim_end().to_owned();
-    }
-    parts.sort();
-    parts
 }
 
 #[track_caller]

@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 use crate::common::daemon::Daemon;
-use crate::common::planted::Figures;
+use crate::common::planted::{Figures, past_guards};
 use crate::shop::text;
 
 /// Takes the guards of the tables away, for this connection and this file.
@@ -124,31 +124,34 @@ impl Copied {
         answer(&command.output().unwrap())
     }
 
-    /// Gives the events that were copied with an `x` behind their ids those of their subjects.
-    fn name_events(&self) {
-        let database = Connection::open(self.database()).unwrap();
-        let mut copied = database
-            .prepare("SELECT seq, subject, type, sequence FROM events WHERE id LIKE '%x'")
-            .unwrap();
-        let rows = copied.query_map([], |row| {
-            let (subject, kind): (String, String) = (row.get(1)?, row.get(2)?);
-            let id = match kind.as_str() {
-                "credit.created" => ids::first_event_id(&subject, &kind),
-                _ => ids::event_id(&subject, &kind, row.get(3)?),
-            };
-            Ok((row.get::<_, i64>(0)?, id))
-        });
-        let rows: Vec<(i64, String)> = rows.unwrap().collect::<Result<_, _>>().unwrap();
-        for (seq, id) in rows {
-            let named = database.execute("UPDATE events SET id = ?2 WHERE seq = ?1", (seq, id));
-            named.unwrap();
-        }
-    }
-
+    /// Past the guards of its tables.
     pub fn change(&self, sql: &str) {
-        let connection = Connection::open(self.database()).unwrap();
-        let changed = connection.execute_batch(sql);
-        changed.unwrap_or_else(|error| panic!("{error}: {sql}"));
+        let file = Connection::open(self.database()).unwrap();
+        past_guards(&file, UNGUARD, |file| {
+            file.execute_batch(sql)
+                .unwrap_or_else(|error| panic!("{error}: {sql}"));
+            name_events(file);
+        });
+    }
+}
+
+/// Gives the events that were copied with an `x` behind their ids those of their subjects.
+fn name_events(database: &Connection) {
+    let mut copied = database
+        .prepare("SELECT seq, subject, type, sequence FROM events WHERE id LIKE '%x'")
+        .unwrap();
+    let rows = copied.query_map([], |row| {
+        let (subject, kind): (String, String) = (row.get(1)?, row.get(2)?);
+        let id = match kind.as_str() {
+            "credit.created" => ids::first_event_id(&subject, &kind),
+            _ => ids::event_id(&subject, &kind, row.get(3)?),
+        };
+        Ok((row.get::<_, i64>(0)?, id))
+    });
+    let rows: Vec<(i64, String)> = rows.unwrap().collect::<Result<_, _>>().unwrap();
+    for (seq, id) in rows {
+        let named = database.execute("UPDATE events SET id = ?2 WHERE seq = ?1", (seq, id));
+        named.unwrap();
     }
 }
 
@@ -202,8 +205,7 @@ impl Spoilt {
                 }
             })
             .collect();
-        copied.change(&format!("{UNGUARD}{filled}"));
-        copied.name_events();
+        copied.change(&filled);
         copied
     }
 }

@@ -3,8 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use super::planted::{Spoilt, UNGUARD, answer, kinds, sql};
-use super::{AUDIT, NOBODY, assert_clean, assert_found, assert_unchecked, audit, begun, change, credited};
+use super::planted::{Spoilt, answer, kinds, sql};
+use super::{
+    AUDIT, NOBODY, assert_clean, assert_found, assert_unchecked, audit, begun, change, change_past_guards,
+    credited,
+};
 use super::{number, open};
 use crate::common::daemon::Setup;
 use crate::common::wait::{PATIENCE, wait_until};
@@ -179,10 +182,7 @@ fn the_ledger_of_a_run_that_was_killed_is_compared() {
     child.kill().unwrap();
     child.wait().unwrap();
     shop.daemon.stop();
-    change(
-        &shop.daemon,
-        &format!("{UNGUARD} UPDATE credits SET created_at = created_at + 1;"),
-    );
+    change_past_guards(&shop.daemon, "UPDATE credits SET created_at = created_at + 1;");
     let found = audit(&shop.daemon, &["--books"]);
     assert_found(&found, &["invariant"]);
     assert_eq!(found.0["found"][0]["subject"], "I2 ledger", "{found:#?}");
