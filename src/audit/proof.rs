@@ -29,6 +29,8 @@ pub struct Verified {
     pub chain: ChainId,
     /// What is claimed.
     pub claim: Claim,
+    /// The output, or the position with the execution before which it is, as the credit names it.
+    pub vout: u64,
     /// The payee's address.
     pub address: String,
     /// Proved, or only told.
@@ -74,6 +76,7 @@ pub fn verify(text: &str, trusted: &[BlockHash]) -> Result<Verified, VerifyError
     }
     let mut verified = Verified {
         credit: file.credit.clone(),
+        vout: file.outpoint(&chain)?.vout,
         address: file.claim.address.clone(),
         level: file.level,
         why: file.why.clone(),

@@ -14,10 +14,15 @@ use std::io::Read;
 /// How many blocks `worked` asks for where nobody says.
 const USUAL_BLOCKS: u64 = 6;
 
+/// Positions of one execution of a transaction on an EVM chain.
+const EXECUTION: u64 = 1 << 40;
+
 #[derive(Serialize)]
 struct AnswerJson {
     credit: Option<String>,
     chain_id: Option<String>,
+    txid: Option<String>,
+    vout: Option<u64>,
     address: Option<String>,
     amount: Option<String>,
     block_hash: Option<String>,
@@ -90,26 +95,32 @@ fn check(out: &mut Out, args: &Verify) -> anyhow::Result<Outcome> {
             let what = format!("{}: {error}", args.file.display());
             return Err(Problem::misuse(what, "name a file that `creditd proof` printed").into());
         }
-        Err(VerifyError::False(fault)) => {
-            if out.json {
-                out.json(&refused(fault.check, fault.why))?;
-            } else {
-                out.line(format!("FALSE  {}  {}", fault.check, fault.why))?;
-                out.done()?;
-            }
-            return Ok(Outcome::Found);
-        }
+        Err(VerifyError::False(fault)) => return say_false(out, fault.check, fault.why),
     };
+    if let Some(asked) = args.chain.as_ref().filter(|asked| **asked != verified.chain) {
+        let why = format!("it is of {}, not of {asked}", verified.chain);
+        return say_false(out, "chain", why);
+    }
     let missing = missing(args, &verified);
     let is_good = missing.is_none();
     match out.json {
         true => out.json(&answer(&verified, missing))?,
-        false => tell(out, &verified, missing)?,
+        false => tell(out, args, &verified, missing)?,
     };
     Ok(match is_good {
         true => Outcome::Done,
         false => Outcome::Found,
     })
+}
+
+fn say_false(out: &mut Out, check: &'static str, why: String) -> anyhow::Result<Outcome> {
+    if out.json {
+        out.json(&refused(check, why))?;
+    } else {
+        out.line(format!("FALSE  {check}  {why}"))?;
+        out.done()?;
+    }
+    Ok(Outcome::Found)
 }
 
 /// What a good file does not show of what is required, if anything.
@@ -121,21 +132,22 @@ fn missing(args: &Verify, verified: &Verified) -> Option<String> {
         ));
     }
     // Whoever says how much work asks for it.
-    let asks_for_work = args.require == Required::Worked || args.blocks.is_some() || args.hashes.is_some();
-    if asks_for_work && let Some(why) = not_worked(args, verified) {
+    if asks_for_work(args)
+        && let Some(why) = not_worked(args, verified)
+    {
         return Some(format!("worked: {why}"));
     }
-    match args.require {
-        Required::Included | Required::Proved | Required::Worked => None,
-        Required::Anchored => match verified.anchored {
-            Some(_) => None,
-            None => Some(
-                "anchored: no block from the payment's on is one that you trust; --trust HASH names one that \
-                 another node or explorer has"
-                    .to_owned(),
-            ),
-        },
-    }
+    // And whoever trusts a block asks for what it vouches for.
+    let asks_for_anchor = args.require == Required::Anchored || !args.trust.is_empty();
+    (asks_for_anchor && verified.anchored.is_none()).then(|| {
+        "anchored: no block from the payment's on is one that you trust; --trust HASH names one that another \
+         node or explorer has"
+            .to_owned()
+    })
+}
+
+fn asks_for_work(args: &Verify) -> bool {
+    args.require == Required::Worked || args.blocks.is_some() || args.hashes.is_some()
 }
 
 fn not_worked(args: &Verify, verified: &Verified) -> Option<String> {
@@ -143,7 +155,9 @@ fn not_worked(args: &Verify, verified: &Verified) -> Option<String> {
     let hashes = args.hashes;
     let hashes = hashes.unwrap_or_else(|| proof::usual_work(&verified.chain, wanted));
     match verified.worked {
-        None => Some("this chain has no proof of work; --require anchored, with --trust HASH".to_owned()),
+        None => Some(
+            "proof of work is not checked on EVM chains; --require anchored, with --trust HASH".to_owned(),
+        ),
         Some((blocks, _)) if blocks < wanted => Some(format!(
             "{blocks} of {wanted} blocks; `creditd proof CREDIT --blocks {wanted}` prints more"
         )),
@@ -156,15 +170,52 @@ fn not_worked(args: &Verify, verified: &Verified) -> Option<String> {
     }
 }
 
-fn tell(out: &mut Out, verified: &Verified, missing: Option<String>) -> anyhow::Result<Outcome> {
+/// Yes or no only where somebody has said how much is enough.
+fn worked_words(args: &Verify, verified: &Verified) -> String {
+    let Some((blocks, work)) = verified.worked else {
+        return "no: proof of work is not checked on EVM chains".to_owned();
+    };
+    let answer = match (asks_for_work(args), not_worked(args, verified)) {
+        (false, _) => "",
+        (true, None) => "yes: ",
+        (true, Some(_)) => "no: ",
+    };
+    let what = if blocks == 1 { "block" } else { "blocks" };
+    format!(
+        "{answer}{blocks} {what}, {} hashes expected",
+        proof::work_words(work)
+    )
+}
+
+/// Which payment of its transaction.
+fn place(verified: &Verified) -> String {
+    let vout = verified.vout;
+    match verified.chain.is_evm() {
+        true => format!(
+            "position {}, execution {}",
+            vout & (EXECUTION - 1),
+            vout / EXECUTION
+        ),
+        false => format!("output {vout}"),
+    }
+}
+
+fn tell(
+    out: &mut Out,
+    args: &Verify,
+    verified: &Verified,
+    missing: Option<String>,
+) -> anyhow::Result<Outcome> {
     let Verified { claim, chain, .. } = verified;
     out.line(format!(
-        "credit {}: {} to {} in block {}",
+        "credit {}: {} to {} in block {} of {chain}",
         verified.credit,
         verified.amount(),
         verified.address,
         claim.block.height
     ))?;
+    let txid = chain.print(claim.outpoint.txid);
+    out.field("payment", format!("{} of {txid}", place(verified)))?;
     let block = chain.print(claim.block.hash);
     out.field(
         "included",
@@ -177,19 +228,7 @@ fn tell(out: &mut Out, verified: &Verified, missing: Option<String>) -> anyhow::
             (Level::Told, _) => format!("no: a node told it so ({})", verified.why),
         },
     )?;
-    out.field(
-        "worked",
-        match (verified.level, &verified.worked) {
-            (_, Some((1, work))) => format!("yes: 1 block, {} hashes expected", proof::work_words(*work)),
-            (_, Some((blocks, work))) => {
-                format!(
-                    "yes: {blocks} blocks, {} hashes expected",
-                    proof::work_words(*work)
-                )
-            }
-            (Level::Proved | Level::Told, None) => "no: this chain has no proof of work".to_owned(),
-        },
-    )?;
+    out.field("worked", worked_words(args, verified))?;
     out.field(
         "anchored",
         match (&verified.anchored, &verified.worked) {
@@ -199,6 +238,9 @@ fn tell(out: &mut Out, verified: &Verified, missing: Option<String>) -> anyhow::
             }
             (Some(hash), _) => format!("yes: by block {}, which is trusted", chain.print(hash)),
             (None, Some(_)) => "no: it names no block that you trust (--trust)".to_owned(),
+            (None, None) if verified.level == Level::Told => {
+                "no: nothing binds a node's word to a block".to_owned()
+            }
             (None, None) => format!("no: compare block {block} elsewhere, and --trust it"),
         },
     )?;
@@ -220,6 +262,8 @@ fn answer(verified: &Verified, missing: Option<String>) -> AnswerJson {
     AnswerJson {
         credit: Some(verified.credit.clone()),
         chain_id: Some(chain.to_string()),
+        txid: Some(chain.print(claim.outpoint.txid)),
+        vout: Some(verified.vout),
         address: Some(verified.address.clone()),
         amount: Some(verified.amount()),
         block_hash: Some(chain.print(claim.block.hash)),
@@ -241,6 +285,8 @@ fn refused(check: &'static str, why: String) -> AnswerJson {
     AnswerJson {
         credit: None,
         chain_id: None,
+        txid: None,
+        vout: None,
         address: None,
         amount: None,
         block_hash: None,

@@ -1,7 +1,7 @@
 //! What can be typed about proofs.
 
 use crate::audit::proof;
-use crate::rules::{BlockHash, Work};
+use crate::rules::{BlockHash, ChainId, Work};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -18,7 +18,8 @@ Examples:
 /// Below the options of `proof verify`.
 pub const VERIFY: &str = "\
 Needs no config, no database and no network. A good file does not say whether its branch is the best one
-today, nor whether the credit was reversed since.
+today, nor whether the credit was reversed since, and whoever made it chose the chain: look at the first
+line, or say --chain.
 
 `included` alone costs nobody anything: it says that the payment is in a block of that hash, not that the
 block is on the chain. `worked` says what a forgery would have cost, `anchored` that a block that you know
@@ -29,7 +30,7 @@ Exit codes: 0 it shows what is required, 1 it does not, 2 it cannot be read.
 Examples:
   creditd proof cr_1f3c... | creditd proof verify -
   creditd proof verify payment.json --require worked --blocks 6 --hashes 3e24
-  creditd proof verify payment.json --require anchored";
+  creditd proof verify payment.json --chain eip155:1 --trust 0x...";
 
 /// Which proof.
 #[derive(Debug, Args)]
@@ -65,7 +66,11 @@ pub struct Verify {
     /// What it has to show
     #[arg(long, value_enum, default_value = "included")]
     pub require: Required,
-    /// A block that you know to be on the chain, from somebody that you trust; may be given again
+    /// The chain that it has to be of, as in `chain_id` of the file
+    #[arg(long, value_name = "ID", value_parser = chain)]
+    pub chain: Option<ChainId>,
+    /// Asks for `anchored`: a block that you know to be on the chain, from somebody that you trust; may be
+    /// given again
     #[arg(long, value_name = "HASH", value_parser = block_hash)]
     pub trust: Vec<BlockHash>,
     /// Asks for `worked`: at least so many blocks, the payment's own counted [default: 6]
@@ -92,6 +97,10 @@ pub enum Required {
 
 fn hashes(text: &str) -> Result<Work, String> {
     proof::work_of_words(text).ok_or_else(|| "a number such as 3900 or 3.9e24".to_owned())
+}
+
+fn chain(text: &str) -> Result<ChainId, String> {
+    proof::chain(text).map_err(str::to_owned)
 }
 
 fn block_hash(text: &str) -> Result<BlockHash, String> {

@@ -224,3 +224,62 @@ fn a_proof_on_bitcoin_is_never_told() {
         "chain: nothing is told of payments on Bitcoin chains"
     );
 }
+
+#[test]
+fn a_proof_file_with_parts_that_are_too_long_or_lists_is_not_read() {
+    let many = json!(vec![json!({}); 50_001]);
+    let mut told = regtest(vec![payment(1, 5)], 1);
+    told["told"] = json!({"receipt": many, "tx": null, "trace": null});
+    assert!(
+        fault(&told).contains("more than 50000 lists and objects"),
+        "{}",
+        fault(&told)
+    );
+    let long = json!("0".repeat(10 << 20));
+    told["told"] = json!({"receipt": long, "tx": null, "trace": null});
+    assert!(
+        fault(&told).contains("more than 4194304 bytes"),
+        "{}",
+        fault(&told)
+    );
+    let evm = json!({"header": long, "index": 0, "tx_branch": [], "receipt_branch": []});
+    for (way, value) in [
+        ("/evm", evm),
+        ("/bitcoin/tx", long.clone()),
+        ("/about/software", long),
+    ] {
+        let said = fault(&spoiled(way, value));
+        assert!(said.contains("a part of it has more than"), "{way}: {said}");
+    }
+}
+
+#[test]
+fn a_proof_is_held_against_the_chain_and_the_block_that_are_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("proof.json");
+    let file = regtest(vec![payment(1, 5)], 1);
+    std::fs::write(&path, file.to_string()).unwrap();
+    let hash = file["claim"]["block_hash"].as_str().unwrap();
+    let (regtest, other) = (format!("{REGTEST}@test"), "22".repeat(32));
+    for (args, code, expected) in [
+        (vec![], 0, "payment      output 0 of "),
+        (vec!["--chain", &regtest], 0, &*format!("in block 9 of {regtest}")),
+        (vec!["--chain", MAIN], 1, "FALSE  chain  it is of "),
+        (vec!["--trust", hash], 0, "anchored     yes"),
+        (vec!["--trust", &other], 1, "NOT ENOUGH  anchored: "),
+        (vec![], 0, "worked       1 block, "),
+        (vec!["--blocks", "1"], 0, "worked       yes: 1 block, "),
+        (vec!["--blocks", "2"], 1, "worked       no: 1 block, "),
+    ] {
+        let mut command = assert_cmd::Command::new(env!("CARGO_BIN_EXE_creditd"));
+        let output = command
+            .args(["proof", "verify"])
+            .arg(&path)
+            .args(&args)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains(expected), "{args:?}: {said}");
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+    }
+}

@@ -12,6 +12,7 @@ use serde::de::{Deserializer, Error as _};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use thiserror::Error;
 
 /// Name and version of the form.
@@ -19,6 +20,18 @@ const FORMAT: &str = "creditd.proof/1";
 
 /// No file of ours is longer: one that goes back to the first checkpoint has half a million headers.
 pub const FILE_BYTES_MAX: usize = 256 << 20;
+
+/// What of a file may be so long; only the headers down to a checkpoint may be longer. The rest of Bitcoin's:
+/// transactions have 4 MB at most, and 2,016 headers fewer.
+const BITCOIN_TX: usize = 9 << 20;
+const BRANCH: usize = 8 << 10;
+const HEADERS: usize = 1 << 20;
+const CLAIM: usize = 64 << 10;
+/// A transaction or receipt of the largest ones that there are has 2 MB.
+const EVM: usize = 8 << 20;
+const TOLD: usize = 4 << 20;
+/// A list or an object of nothing takes hundreds of bytes once it is read.
+const TOLD_NESTS: usize = 50_000;
 
 /// What a coin is called; a token is called by its contract.
 const COIN: &str = "coin";
@@ -53,13 +66,15 @@ pub struct ProofFile {
     /// Why no more than that is shown; empty of what is proved.
     pub why: String,
     /// What is claimed.
+    #[serde(deserialize_with = "capped::<CLAIM, _, _>")]
     pub claim: ClaimJson,
     #[serde(deserialize_with = "even_null")]
     bitcoin: Option<BitcoinJson>,
-    #[serde(deserialize_with = "even_null")]
+    #[serde(deserialize_with = "capped::<EVM, _, _>")]
     evm: Option<EvmJson>,
-    #[serde(deserialize_with = "even_null")]
+    #[serde(deserialize_with = "told")]
     told: Option<ToldJson>,
+    #[serde(deserialize_with = "capped::<CLAIM, _, _>")]
     about: AboutJson,
 }
 
@@ -81,11 +96,15 @@ pub struct ClaimJson {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BitcoinJson {
+    #[serde(deserialize_with = "capped::<BITCOIN_TX, _, _>")]
     tx: Hex,
     index: u64,
+    #[serde(deserialize_with = "capped::<BRANCH, _, _>")]
     branch: Vec<String>,
+    #[serde(deserialize_with = "capped::<BITCOIN_TX, _, _>")]
     coinbase: CoinbaseJson,
-    headers: Vec<Hex>,
+    #[serde(deserialize_with = "capped::<HEADERS, _, _>")]
+    headers: Vec<HeaderHex>,
     due: PlaceJson,
     #[serde(deserialize_with = "even_null")]
     anchor: Option<AnchorJson>,
@@ -110,7 +129,7 @@ struct PlaceJson {
 struct AnchorJson {
     height: u64,
     hash: String,
-    headers: Vec<Hex>,
+    headers: Vec<HeaderHex>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -143,6 +162,36 @@ fn even_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<
     Option::deserialize(from)
 }
 
+/// What has to be there and to be short enough, looked at before it is read: what is read takes many times
+/// its room.
+fn capped<'de, const MAX: usize, D, T>(from: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let raw = <&RawValue>::deserialize(from)?.get();
+    if raw.len() > MAX {
+        return Err(D::Error::custom(format!(
+            "a part of it has more than {MAX} bytes"
+        )));
+    }
+    serde_json::from_str(raw).map_err(D::Error::custom)
+}
+
+fn told<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ToldJson>, D::Error> {
+    let raw = <&RawValue>::deserialize(from)?.get();
+    if raw.len() > TOLD {
+        return Err(D::Error::custom(format!(
+            "what is told has more than {TOLD} bytes"
+        )));
+    }
+    if raw.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count() > TOLD_NESTS {
+        let why = format!("what is told has more than {TOLD_NESTS} lists and objects");
+        return Err(D::Error::custom(why));
+    }
+    serde_json::from_str(raw).map_err(D::Error::custom)
+}
+
 /// Bytes in small hex digits, the one form that they have.
 #[derive(Clone, Debug, PartialEq)]
 struct Hex(Vec<u8>);
@@ -162,6 +211,25 @@ fn bytes<E: serde::de::Error>(digits: &str) -> Result<Vec<u8>, E> {
 impl Serialize for Hex {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(&const_hex::encode(&self.0))
+    }
+}
+
+/// A header: of 80 bytes at once, so that many short ones cannot take more room than they have in the file.
+#[derive(Clone, Debug, PartialEq)]
+struct HeaderHex(RawHeader);
+
+impl Serialize for HeaderHex {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&const_hex::encode(self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for HeaderHex {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<HeaderHex, D::Error> {
+        let Hex(raw) = Hex::deserialize(from)?;
+        let raw = RawHeader::try_from(raw);
+        raw.map(HeaderHex)
+            .map_err(|_| D::Error::custom("a header is not of 80 bytes"))
     }
 }
 
@@ -204,12 +272,8 @@ fn branch(texts: &[String]) -> Result<Vec<[u8; 32]>, ProofFault> {
     texts.iter().map(|text| plain(text).map(turned)).collect()
 }
 
-fn headers(raw: Vec<Hex>) -> Result<Vec<RawHeader>, ProofFault> {
-    raw.into_iter()
-        .map(|Hex(raw)| {
-            RawHeader::try_from(raw).map_err(|_| ProofFault::new("headers", "one is not of 80 bytes"))
-        })
-        .collect()
+fn headers(raw: Vec<HeaderHex>) -> Vec<RawHeader> {
+    raw.into_iter().map(|HeaderHex(raw)| raw).collect()
 }
 
 impl ProofFile {
@@ -357,8 +421,7 @@ impl BitcoinJson {
     fn of(proof: BitcoinProof) -> BitcoinJson {
         let branch =
             |branch: Vec<[u8; 32]>| branch.into_iter().map(|hash| BlockHash(turned(hash)).to_string());
-        let headers =
-            |headers: Vec<RawHeader>| headers.into_iter().map(|header| Hex(header.to_vec())).collect();
+        let headers = |headers: Vec<RawHeader>| headers.into_iter().map(HeaderHex).collect();
         BitcoinJson {
             tx: Hex(proof.tx),
             index: proof.index,
@@ -390,7 +453,7 @@ impl BitcoinJson {
         let anchor = match self.anchor {
             Some(anchor) => Some(Anchor {
                 at: place(anchor.height, &anchor.hash)?,
-                headers: headers(anchor.headers)?,
+                headers: headers(anchor.headers),
             }),
             None => None,
         };
@@ -400,7 +463,7 @@ impl BitcoinJson {
             index: self.index,
             coinbase: self.coinbase.tx.0,
             coinbase_branch: branch(&self.coinbase.branch)?,
-            headers: headers(self.headers)?,
+            headers: headers(self.headers),
             due: place(self.due.height, &self.due.hash)?,
             anchor,
         })

@@ -178,8 +178,19 @@ pub fn header(json: &Value) -> Result<Vec<u8>, String> {
 /// # Errors
 /// Which field is missing, or not of its form; and a type that is not known.
 pub fn receipt(json: &Value) -> Result<Vec<u8>, String> {
+    receipt_of_kind(json, Fields::of(json)?.kind()?)
+}
+
+/// The same, as if it were of the first kind: to read a receipt of any kind by one reader.
+///
+/// # Errors
+/// Which field is missing, or not of its form.
+pub fn untyped_receipt(json: &Value) -> Result<Vec<u8>, String> {
+    receipt_of_kind(json, 0)
+}
+
+fn receipt_of_kind(json: &Value, kind: u64) -> Result<Vec<u8>, String> {
     let fields = Fields::of(json)?;
-    let kind = fields.kind()?;
     let mut writer = Writer::list(&fields);
     match fields.has("status") {
         true => writer.number("status")?,

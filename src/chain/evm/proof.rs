@@ -17,15 +17,22 @@ use crate::egress::Dial;
 use crate::rules::position::Position;
 use crate::rules::{Amount, Asset, BlockHash, Txid};
 use ethers_core::utils::keccak256;
-use forms::{Receipt, Transaction};
+use forms::{Log, Receipt, Transaction};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 /// Where in a header the roots and the height stand.
 const TRANSACTIONS_ROOT: usize = 4;
 const RECEIPTS_ROOT: usize = 5;
 const NUMBER: usize = 8;
+
+/// How many fields a header may have: the first ones had fifteen, and later forks add some.
+const HEADER_ITEMS: RangeInclusive<usize> = 15..=30;
+
+/// Longer than any header: most of one is 256 bytes of bloom filter.
+const HEADER_BYTES_MAX: usize = 8_192;
 
 /// The hash of `Transfer(address,address,uint256)`.
 const TRANSFER: &[u8] = b"Transfer(address,address,uint256)";
@@ -217,9 +224,15 @@ fn read<T: serde::de::DeserializeOwned>(answer: Option<Answer>, doing: &str) -> 
 /// # Errors
 /// The first check that it fails.
 pub fn verify(chain_id: &str, proof: &EvmProof, claim: &Claim) -> Result<(), ProofFault> {
+    if proof.header.len() > HEADER_BYTES_MAX {
+        return Err(ProofFault::new("header", "it is too long for one"));
+    }
     let header = rlp::list(&proof.header).map_err(|_| ProofFault::new("header", "it is no header"))?;
     if keccak256(&proof.header) != claim.block.hash.0 {
         return Err(ProofFault::new("header", "it is of another block"));
+    }
+    if !HEADER_ITEMS.contains(&header.len()) {
+        return Err(ProofFault::new("header", "no header has so many fields"));
     }
     let height = header.get(NUMBER).and_then(|number| number.count().ok());
     if height != Some(claim.block.height) {
@@ -247,7 +260,16 @@ pub fn verify(chain_id: &str, proof: &EvmProof, claim: &Claim) -> Result<(), Pro
     }
     match Position::of_number(claim.outpoint.vout) {
         Some((Position::Native, 0)) => check_value(&tx, claim),
-        Some((Position::Log(place), 0)) => check_log(place, &receipt, claim),
+        Some((Position::Log(place), 0)) => {
+            check_log(place, &receipt, claim)?;
+            match claim.asset == Asset::Native && repeats_value(&receipt, &tx) == Some(place) {
+                true => Err(ProofFault::new(
+                    "log",
+                    "it repeats the transaction's own value, position 0",
+                )),
+                false => Ok(()),
+            }
+        }
         Some(_) | None => Err(ProofFault::new("position", "it is none that can be proved")),
     }
 }
@@ -287,11 +309,8 @@ pub fn verify_told(told: &EvmTold, claim: &Claim) -> Result<(), ProofFault> {
         }
         Some((Position::Log(place), 0)) => {
             // Whatever its type: nothing is hashed here.
-            let mut receipt = told.receipt.clone();
-            if let Some(fields) = receipt.as_object_mut() {
-                fields.remove("type");
-            }
-            let receipt = encode::receipt(&receipt).map_err(|why| ProofFault::new("told", why))?;
+            let receipt =
+                encode::untyped_receipt(&told.receipt).map_err(|why| ProofFault::new("told", why))?;
             let receipt = Receipt::read(&receipt).map_err(|_| ProofFault::new("told", "it is no receipt"))?;
             check_log(place, &receipt, claim)
         }
@@ -325,6 +344,20 @@ fn check_log(place: u32, receipt: &Receipt<'_>, claim: &Claim) -> Result<(), Pro
     if log.contract != contract {
         return fault("another contract wrote it");
     }
+    let Some([_, to, amount]) = moved(log) else {
+        return fault("it is no transfer");
+    };
+    if to[..12] != [0; 12] || to[12..] != *claim.script.0 {
+        return fault("it pays another account");
+    }
+    match Amount::from_be_bytes(amount) == claim.amount {
+        true => Ok(()),
+        false => fault(&format!("it pays {}", Amount::from_be_bytes(amount))),
+    }
+}
+
+/// Sender, payee and amount of a transfer.
+fn moved(log: &Log<'_>) -> Option<[[u8; 32]; 3]> {
     // Old tokens have all three values in the data.
     let words: Vec<[u8; 32]> = log
         .topics
@@ -333,19 +366,33 @@ fn check_log(place: u32, receipt: &Receipt<'_>, claim: &Claim) -> Result<(), Pro
         .chain(log.data.as_chunks::<32>().0.iter().copied())
         .collect();
     let is_shaped = matches!(log.topics.len(), 1 | 3) && log.data.len() % 32 == 0;
-    let ([transfer, _, to, amount], true) = (words.as_slice(), is_shaped) else {
-        return fault("it is no transfer");
+    match (words.as_slice(), is_shaped) {
+        ([transfer, from, to, amount], true) if *transfer == keccak256(TRANSFER) => {
+            Some([*from, *to, *amount])
+        }
+        _ => None,
+    }
+}
+
+/// The log that tells the transaction's own payment once more: the first one like it. It is no payment of its
+/// own, and the scan credits none for it.
+fn repeats_value(receipt: &Receipt<'_>, tx: &Transaction<'_>) -> Option<u32> {
+    let padded = |account: [u8; 20]| {
+        let mut word = [0; 32];
+        word[12..].copy_from_slice(&account);
+        word
     };
-    if *transfer != keccak256(TRANSFER) {
-        return fault("it is no transfer");
-    }
-    if to[..12] != [0; 12] || to[12..] != *claim.script.0 {
-        return fault("it pays another account");
-    }
-    match Amount::from_be_bytes(*amount) == claim.amount {
-        true => Ok(()),
-        false => fault(&format!("it pays {}", Amount::from_be_bytes(*amount))),
-    }
+    let (sender, payee) = (tx.sender().map(padded), tx.payee().map(padded)?);
+    let is_same = |log: &Log<'_>| {
+        let same = |[from, to, amount]: [[u8; 32]; 3]| {
+            // Whoever signed it, if that can be told.
+            sender.is_none_or(|sender| sender == from)
+                && to == payee
+                && Amount::from_be_bytes(amount) == tx.value
+        };
+        log.contract == COIN_LOGGER && moved(log).is_some_and(same)
+    };
+    u32::try_from(receipt.logs.iter().position(is_same)?).ok()
 }
 
 /// Does the transaction's own value go to the payee?
@@ -354,15 +401,8 @@ fn check_value(tx: &Transaction<'_>, claim: &Claim) -> Result<(), ProofFault> {
     if claim.asset != Asset::Native {
         return fault("it is coin, no token");
     }
-    let payee = match tx.to {
-        [] => match tx.creation() {
-            Some(made) => made,
-            None => return fault("nobody has signed it"),
-        },
-        to => match to.try_into() {
-            Ok(to) => to,
-            Err(_) => return fault("it pays no account"),
-        },
+    let Some(payee) = tx.payee() else {
+        return fault("it pays no account, or nobody has signed it");
     };
     if payee != *claim.script.0 {
         return fault("it pays another account");

@@ -60,7 +60,7 @@ pub(super) struct Transaction<'a> {
     /// Of which chain, in decimal; the oldest ones do not say.
     pub(super) chain: Option<String>,
     nonce: &'a [u8],
-    pub(super) to: &'a [u8],
+    to: &'a [u8],
     pub(super) value: Amount,
     /// What is signed, each item as it stands.
     signed: Vec<&'a [u8]>,
@@ -106,15 +106,23 @@ impl<'a> Transaction<'a> {
         })
     }
 
+    /// Who gets its value: whom it names, or the contract that it makes.
+    pub(super) fn payee(&self) -> Option<[u8; 20]> {
+        match self.to {
+            [] => self.creation(),
+            to => to.try_into().ok(),
+        }
+    }
+
     /// The address of the contract that it makes, which follows from its sender and nonce.
-    pub(super) fn creation(&self) -> Option<[u8; 20]> {
+    fn creation(&self) -> Option<[u8; 20]> {
         let mut stream = RlpStream::new_list(2);
         stream.append(&self.sender()?.as_slice()).append(&self.nonce);
         keccak256(stream.out())[12..].try_into().ok()
     }
 
     /// Whoever has signed it.
-    fn sender(&self) -> Option<[u8; 20]> {
+    pub(super) fn sender(&self) -> Option<[u8; 20]> {
         let [v, r, s] = self.signature.map(|number| U256::from_big_endian(&number));
         let mut stream = RlpStream::new();
         stream.begin_unbounded_list();
