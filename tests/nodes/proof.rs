@@ -274,7 +274,6 @@ fn proofs_of_bitcoin_payments_verify_and_nothing_tampered_with_does() {
         assert_documented(&file);
         let (said, code) = verified(&file, &["--require", "worked", "--blocks", "3"]);
         assert_eq!(code, 0, "{said}");
-        eprintln!("{} bytes of JSON: {}", file.len(), credit["amount"]);
         files.push((credit, file));
     }
     let of = |amount: &str| {

@@ -365,7 +365,7 @@ fn moved(log: &Log<'_>) -> Option<[[u8; 32]; 3]> {
         .copied()
         .chain(log.data.as_chunks::<32>().0.iter().copied())
         .collect();
-    let is_shaped = matches!(log.topics.len(), 1 | 3) && log.data.len() % 32 == 0;
+    let is_shaped = matches!(log.topics.len(), 1 | 3) && log.data.len().is_multiple_of(32);
     match (words.as_slice(), is_shaped) {
         ([transfer, from, to, amount], true) if *transfer == keccak256(TRANSFER) => {
             Some([*from, *to, *amount])
