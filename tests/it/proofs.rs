@@ -47,7 +47,7 @@ pub fn well_formed() -> Value {
         },
         "bitcoin": {
             "tx": "00", "index": 0, "branch": [hash], "coinbase": {"tx": "00", "branch": []},
-            "headers": ["00"], "due": {"height": 1, "hash": hash}, "anchor": null,
+            "headers": ["00".repeat(80)], "due": {"height": 1, "hash": hash}, "anchor": null,
         },
         "evm": null, "told": null, "about": {"made_at": "", "software": ""},
     })
