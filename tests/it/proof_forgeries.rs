@@ -4,8 +4,12 @@ use bitcoincore_rpc::bitcoin::block::Header;
 use bitcoincore_rpc::bitcoin::consensus::encode::{serialize, serialize_hex};
 use bitcoincore_rpc::bitcoin::hashes::{Hash as _, sha256d};
 use bitcoincore_rpc::bitcoin::{self, OutPoint, ScriptBuf, Transaction};
+use creditd::address::EvmAddress;
 use creditd::audit::proof::verify;
 use creditd::rules::{BlockHash, ChainId, Outpoint, Txid, ids};
+use ethers_core::types::{H256, Signature};
+use ethers_core::utils::keccak256;
+use ethers_core::utils::rlp::RlpStream;
 use serde_json::{Value, json};
 
 use crate::common::fake_chain::{coin, mine_exactly, tx};
@@ -282,4 +286,84 @@ fn a_proof_is_held_against_the_chain_and_the_block_that_are_asked_for() {
         assert!(said.contains(expected), "{args:?}: {said}");
         assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
     }
+}
+
+/// A log of the coin that an EVM transaction moves from `sender`, in the one transaction of a block.
+fn coin_log(sender: Option<[u8; 20]>, vout: u64) -> Value {
+    let (payee, amount, chain) = ([0x5a; 20], 7_u64, "eip155:1");
+    let word = |account: &[u8; 20]| [&[0; 12][..], account].concat();
+    let fields = |stream: &mut RlpStream| {
+        stream.append(&0_u64).append(&1_u64).append(&21_000_u64);
+        stream.append(&&payee[..]).append(&amount).append_empty_data();
+    };
+    let mut signed = RlpStream::new_list(6);
+    fields(&mut signed);
+    let signature = Signature {
+        r: 1.into(),
+        s: 1.into(),
+        v: 27,
+    };
+    let signer = signature.recover(H256(keccak256(signed.out()))).unwrap();
+    let mut tx = RlpStream::new_list(9);
+    fields(&mut tx);
+    tx.append(&27_u64).append(&1_u64).append(&1_u64);
+    let (tx, mut receipt) = (tx.out(), RlpStream::new_list(4));
+    receipt
+        .append(&1_u64)
+        .append(&21_000_u64)
+        .append(&&[0; 256][..])
+        .begin_list(1)
+        .begin_list(3);
+    receipt
+        .append(&&[&[0xff; 19][..], &[0xfe]].concat()[..])
+        .begin_list(3);
+    receipt.append(&&keccak256(b"Transfer(address,address,uint256)")[..]);
+    receipt
+        .append(&word(&sender.unwrap_or(signer.0)))
+        .append(&word(&payee));
+    receipt.append(&[&[0; 24][..], &amount.to_be_bytes()].concat());
+    // The one leaf of a tree: its way is that of number 0.
+    let leaf = |item: &[u8]| {
+        let mut leaf = RlpStream::new_list(2);
+        leaf.append(&&[0x20, 0x80][..]).append(&item);
+        leaf.out().to_vec()
+    };
+    let (tx_leaf, receipt_leaf) = (leaf(&tx), leaf(&receipt.out()));
+    let mut header = RlpStream::new_list(15);
+    for _ in 0..4 {
+        header.append(&&[1; 32][..]);
+    }
+    header
+        .append(&&keccak256(&tx_leaf)[..])
+        .append(&&keccak256(&receipt_leaf)[..]);
+    header.append(&&[0; 256][..]).append(&0_u64).append(&9_u64);
+    for _ in 0..6 {
+        header.append_empty_data();
+    }
+    let (header, txid) = (header.out(), const_hex::encode_prefixed(keccak256(&tx)));
+    json!({
+        "format": "creditd.proof/1", "credit": credit(chain, &txid, vout), "chain_id": chain,
+        "level": "proved", "why": "",
+        "claim": {
+            "txid": txid, "vout": vout, "script": const_hex::encode(payee),
+            "address": EvmAddress(payee).to_string(), "asset": "coin", "amount_base": amount.to_string(),
+            "block_hash": const_hex::encode_prefixed(keccak256(&header)), "block_height": 9,
+        },
+        "bitcoin": null,
+        "evm": {
+            "header": const_hex::encode_prefixed(&header), "index": 0,
+            "tx_branch": [const_hex::encode_prefixed(&tx_leaf)],
+            "receipt_branch": [const_hex::encode_prefixed(&receipt_leaf)],
+        },
+        "told": null, "about": {"made_at": "", "software": ""},
+    })
+}
+
+/// EIP-7708: the transaction's own value is logged too. Moved by another, the same amount is another payment.
+#[test]
+fn a_proof_of_coin_that_is_logged_once_more_is_refused() {
+    assert_eq!(fault(&coin_log(None, 0)), "none");
+    let said = fault(&coin_log(None, 1));
+    assert_eq!(said, "log: it repeats the transaction's own value, position 0");
+    assert_eq!(fault(&coin_log(Some([0x77; 20]), 1)), "none");
 }
