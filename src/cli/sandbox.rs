@@ -1,21 +1,24 @@
 //! `sandbox`: simulated nodes that stay until Ctrl-C.
 
 use super::out::Out;
-use super::sandbox_args::Sandbox;
+use super::sandbox_args::Sandbox as Args;
 use super::{Outcome, Problem};
 use crate::clock::Clock;
 use crate::ends::Ends;
-use crate::sandbox::SandboxError;
 use crate::sandbox::scenario::{self, Numbered};
 use crate::sandbox::service::{Service, Settings};
+use crate::sandbox::{Sandbox, SandboxError};
 use anyhow::Context as _;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
+/// Whom the printed steps pay: the label of an address that is always the same.
+const LABEL: &str = "order-1";
+
 /// Runs simulated nodes until Ctrl-C.
-pub(super) fn sandbox(out: &mut Out, args: &Sandbox) -> anyhow::Result<Outcome> {
+pub(super) fn sandbox(out: &mut Out, args: &Args) -> anyhow::Result<Outcome> {
     let lines = match &args.run {
         Some(file) => read(file)?,
         None => Vec::new(),
@@ -56,24 +59,30 @@ fn read(file: &Path) -> anyhow::Result<Vec<Numbered>> {
     })
 }
 
-fn not_started(args: &Sandbox, error: SandboxError) -> anyhow::Error {
+fn not_started(args: &Args, error: SandboxError) -> anyhow::Error {
     let kind = match &error {
         SandboxError::System(error) => error.kind(),
         _ => ErrorKind::Other,
     };
+    let folder = args.folder.display();
     let next = match kind {
         ErrorKind::AddrInUse => {
             "another sandbox may run already; --listen, --bitcoin and --evm take other ports, 0 is any that \
              is free"
+                .to_owned()
         }
-        ErrorKind::ResourceBusy => {
-            "`creditd trigger --folder` drives that one; another --folder, with --bitcoin 0 --evm 0 --listen \
-             127.0.0.1:0, starts one beside it"
-        }
-        ErrorKind::InvalidInput => "name a loopback address such as 127.0.0.1:18555",
+        ErrorKind::ResourceBusy => format!(
+            "`creditd trigger --folder {folder}` drives that one; another --folder, with --bitcoin 0 --evm 0 \
+             --listen 127.0.0.1:0, starts one beside it"
+        ),
+        ErrorKind::InvalidInput => "name a loopback address such as 127.0.0.1:18555".to_owned(),
         _ => {
-            let folder = args.folder.display();
-            return anyhow::Error::new(error).context(format!("start the sandbox in {folder}"));
+            let place = format!("start the sandbox in {folder}");
+            return match error {
+                // Its own text says no more than the place does.
+                SandboxError::System(cause) => anyhow::Error::new(cause).context(place),
+                error => anyhow::Error::new(error).context(place),
+            };
         }
     };
     Problem::misuse(crate::telemetry::error_line(&error), next).into()
@@ -116,16 +125,28 @@ fn greet(out: &mut Out, service: &Service) -> anyhow::Result<()> {
     }
     out.line(format!("control  {}", service.url()))?;
     out.line(format!("config   {}{standing}", config.display()))?;
-    let folder = service.folder().display();
     out.line("")?;
-    out.line("in other terminals:")?;
-    out.line(format!("  creditd --config {} run", config.display()))?;
-    out.line(format!(
-        "  creditd trigger --folder {folder} deposit order-1 0.29 --as first"
-    ))?;
-    out.line(format!("  creditd trigger --folder {folder} mine 3"))?;
+    steps(out, &config, service.folder())?;
     out.line("Ctrl-C ends it")?;
     out.done().map(|_| ())
+}
+
+/// A payment from its watched address to its credit, to be copied. An address counts from the block after it
+/// was added, so that it comes first.
+fn steps(out: &mut Out, config: &Path, folder: &Path) -> anyhow::Result<()> {
+    let creditd = format!("  creditd --config {}", config.display());
+    let trigger = format!("  creditd trigger --folder {}", folder.display());
+    let address = Sandbox::address(LABEL);
+    out.line("in a second terminal:")?;
+    out.line(format!(
+        "{creditd} watch add {address} --chain btc --merchant shop"
+    ))?;
+    out.line(format!("{creditd} run"))?;
+    out.line("in a third, once that one says `btc is following`:")?;
+    out.line(format!("{trigger} deposit {LABEL} 0.29 --as first"))?;
+    out.line(format!("{trigger} mine 3"))?;
+    out.line("and a moment later:")?;
+    out.line(format!("{creditd} deposits list"))
 }
 
 /// Plays the scenario; comes back only where a step is refused.

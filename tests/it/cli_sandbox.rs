@@ -83,9 +83,19 @@ impl Running {
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     }
 
+    /// The config, without the listeners that another creditd on this machine may have.
     fn config(&self) -> String {
-        let folder = self.folder.path().join("creditd-sandbox");
-        folder.join("creditd.toml").to_str().unwrap().to_owned()
+        let file = self.folder.path().join("creditd-sandbox/creditd.toml");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let head = "[api]\nlisten = \"off\"\n\n[ops]\nlisten = \"off\"\n\n";
+        if !text.contains(head) {
+            std::fs::write(
+                &file,
+                text.replacen("[[bitcoin]]", &format!("{head}[[bitcoin]]"), 1),
+            )
+            .unwrap();
+        }
+        file.to_str().unwrap().to_owned()
     }
 }
 
@@ -327,7 +337,8 @@ fn sandbox_that_cannot_start_says_why() {
     let (code, said) = fails(&["--evm", "0", "--folder", held.to_str().unwrap()]);
     assert_eq!(code, Some(2), "{said}");
     assert!(
-        said.contains("another sandbox runs in") && said.contains("creditd trigger --folder"),
+        said.contains("another sandbox runs in")
+            && said.contains(&format!("creditd trigger --folder {}`", held.display())),
         "{said}"
     );
     assert_eq!(cookie(), before, "the first one's login is as it was");
@@ -355,6 +366,44 @@ fn sandbox_that_cannot_start_says_why() {
     );
 }
 
+/// What the greeting says to type, typed in its order.
+#[test]
+fn the_steps_that_sandbox_prints_end_in_a_credit() {
+    let sandbox = Running::start(&[], "");
+    let (folder, config) = (sandbox.folder.path(), sandbox.config());
+    let lines = sandbox.greeting.lines();
+    let steps: Vec<&str> = lines.filter_map(|line| line.strip_prefix("  creditd ")).collect();
+    assert!(steps.len() > 4, "{}", sandbox.greeting);
+    let ask = |args: &[&str]| {
+        let output = creditd(folder, &[args, &["--json", "--config", &config]].concat()).output();
+        serde_json::from_slice::<Value>(&output.unwrap().stdout).unwrap_or_default()
+    };
+    let mut daemon = None;
+    for step in steps {
+        let words: Vec<&str> = step.split(' ').collect();
+        if words.ends_with(&["run"]) {
+            let mut run = creditd(folder, &words);
+            daemon = Some(run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+            wait_until("the chain is followed", PATIENCE, || {
+                let status = ask(&["chain", "status"]);
+                let is_so = |chain: &Value| chain["chain"] == "btc" && chain["state"] == "following";
+                status["chains"].as_array()?.iter().any(is_so).then_some(())
+            });
+            continue;
+        }
+        let output = creditd(folder, &words).output().unwrap();
+        let faults = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{step}: {faults}");
+    }
+    wait_until("the payment is credited", PATIENCE, || {
+        let credits = ask(&["credits"]);
+        (credits["credits"][0]["amount"] == "0.29").then_some(())
+    });
+    let mut daemon = daemon.unwrap();
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+}
+
 const DOUBLE_SPEND: &str = "\
 pause                                        # until the address is watched
 btc deposit order-1 0.29 as first
@@ -368,11 +417,6 @@ btc double-spend first to elsewhere
 fn creditd_follows_a_scripted_double_spend() {
     let sandbox = Running::start(&["--run", "scenario"], DOUBLE_SPEND);
     let config = sandbox.config();
-    let text = std::fs::read_to_string(&config).unwrap();
-    // Listeners of this test alone.
-    let head = "[api]\nlisten = \"off\"\n\n[ops]\nlisten = \"off\"\n\n";
-    let at = text.find("[[bitcoin]]").unwrap();
-    std::fs::write(&config, format!("{}{head}{}", &text[..at], &text[at..])).unwrap();
     let folder = sandbox.folder.path();
     let ask = |args: &[&str]| {
         let args = [args, &["--json", "--config", &config]].concat();
