@@ -14,7 +14,7 @@ use crate::config::{ChainConfig, Config};
 use crate::jobs::{self, Job};
 use crate::rules::{BlockHash, TaggedBlock};
 use crate::store::{EvidenceOf, JobOutcome, NewEvidence, OwnEvidence, Store, StoreError};
-use crate::telemetry::error_line;
+use crate::telemetry::{counted, error_line};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,7 +73,7 @@ async fn collect(config: &Config, store: &Store, clock: Clock) -> Result<JobOutc
     }
     let done = match made {
         0 => String::new(),
-        made => format!("{made} credits proved"),
+        made => format!("{} proved", counted(made as u64, "credit")),
     };
     Ok(match (failed.is_empty(), has_more) {
         (false, _) => JobOutcome::Failed(failed.join("; ")),

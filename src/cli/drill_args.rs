@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Below the options of `drill`.
 pub const DRILL: &str = "\
-It runs beside the daemon, as its account, and takes twice the size of the database while it does.
+It runs beside the daemon, as its account, and takes twice the size of the database while it does. \
 docs/drill.md says what is fed, and how to have it done every night.
 
 Examples:
@@ -13,7 +13,7 @@ Examples:
   creditd drill --days 30 --report drill.json
   creditd drill --from-backup /var/backups/creditd/creditd-2026-11-29.db
 
-Exit codes: 0 nothing changed, 1 something would have or a property of the books does not hold, 2 it could
+Exit codes: 0 nothing changed, 1 something would have or a property of the books does not hold, 2 it could \
 not run, or not everything could be fed.";
 
 /// How the drill goes about it.

@@ -8,18 +8,19 @@ use std::path::PathBuf;
 
 /// Below the options of `sandbox`.
 pub const SANDBOX: &str = "\
-Nothing of the chains is kept: a new start is two new chains, and creditd needs a new database for them.
+Nothing of the chains is kept: a new start is two new chains, and creditd needs a new database for them. \
 docs/sandbox.md has the scenarios, the control over HTTP, and what the nodes can and cannot do.
 
 Examples:
   creditd sandbox
-  creditd sandbox --folder /tmp/nodes --bitcoin 0 --evm 0 --listen 127.0.0.1:0 --run double-spend.txt
+  creditd sandbox --run double-spend.txt
+  creditd sandbox --folder nodes --bitcoin 0 --evm 0 --listen 127.0.0.1:0
 
 Exit codes: 0 ended by Ctrl-C (SIGTERM, SIGHUP), 1 a step of the scenario was refused, 2 could not start.";
 
 /// Below the options of `trigger`.
 pub const TRIGGER: &str = "\
-TX is a name that was given with --as, or a transaction id. TO is an address of the chain, or a label such
+TX is a name that was given with --as, or a transaction id. TO is an address of the chain, or a label such \
 as order-1, which stands for an address that nobody has the key of. Amounts are in whole units.
 
 Examples:

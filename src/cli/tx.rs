@@ -185,7 +185,16 @@ fn print_output(out: &mut Out, output: &OutputJson) -> anyhow::Result<()> {
     }
     match &output.deposit {
         Some(story) => print_deposit(out, story),
-        None => out.field("deposit", "none: it does not count as a payment"),
+        None => {
+            out.field("deposit", "none: it does not count as a payment")?;
+            let is_internal = output.kind == "watch" && output.origin == "internal";
+            if !is_internal {
+                return Ok(());
+            }
+            let next = "to have such payments counted from now on: [[merchant]] internal = \"credit\", or \
+                        \"hold\", in the config";
+            out.field("next", next)
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::clock::{Clock, millis};
 use crate::egress::Dial;
 use crate::pulse::Pulse;
 use crate::store::{Attempt, JobOutcome, Leased, Outcome, Room, Share, Store, StoreError, Work, WriteTx};
+use crate::telemetry::counted;
 use health::{Health, Turn};
 use std::collections::HashMap;
 use std::pin::pin;
@@ -230,7 +231,7 @@ impl<D: Dial> Deliverer<D> {
             let settle = move |tx: &mut WriteTx<'_>| {
                 batch.iter().try_for_each(|attempt| tx.settle(attempt))?;
                 let took_ms = batch.iter().map(|attempt| attempt.took_ms).max().unwrap_or(0);
-                let done = JobOutcome::Done(format!("{} attempts", batch.len()));
+                let done = JobOutcome::Done(counted(batch.len() as u64, "attempt"));
                 tx.note_work(Work::Delivery, None, Some(took_ms), &done)
             };
             match self.store.write(settle).await {

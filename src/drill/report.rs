@@ -407,7 +407,11 @@ impl Report {
                 }
                 if !self.violations.is_empty() {
                     let count = self.violations.len() as u64;
-                    found.push(format!("{} of the books not hold", counted(count, "property")));
+                    found.push(format!(
+                        "{} of the books {} not hold",
+                        counted(count, "property"),
+                        if count == 1 { "does" } else { "do" }
+                    ));
                 }
                 format!(
                     "{}; production was not touched: this was a copy",
