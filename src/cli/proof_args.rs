@@ -30,7 +30,7 @@ Exit codes: 0 it shows what is required, 1 it does not, 2 it cannot be read.
 Examples:
   creditd proof cr_1f3c... | creditd proof verify -
   creditd proof verify payment.json --require worked --blocks 6 --hashes 3e24
-  creditd proof verify payment.json --chain eip155:1 --trust 0x...";
+  creditd proof verify payment.json --chain eip155:1";
 
 /// Which proof.
 #[derive(Debug, Args)]
