@@ -190,8 +190,8 @@ impl<S: ChainSource> Follower<S> {
         }
         if credited > 0 {
             let (alias, height) = (&self.settings.chain.alias, tip.height);
-            let deposits = crate::telemetry::counted(credited as u64, "deposit");
-            tracing::info!(chain = %alias, height, credited, "{alias}: credited {deposits} at height {height}");
+            let what = crate::telemetry::counted(credited, "deposit");
+            tracing::info!(chain = %alias, height, credited, "{alias}: credited {what} at height {height}");
         }
         outpoints
             .iter()
