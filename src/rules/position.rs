@@ -76,6 +76,11 @@ pub fn executed(place: u64, execution: u64) -> Option<u64> {
     (place < EXECUTION && execution < EXECUTIONS_MAX).then_some(execution * EXECUTION + place)
 }
 
+/// The place of an outpoint number: what it is in execution 0.
+pub fn place(number: u64) -> u64 {
+    number % EXECUTION
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,6 +107,7 @@ mod tests {
         assert_eq!(Position::of_number(u64::MAX), None);
         assert_eq!(Position::of_number(1 << 39), None);
         assert_eq!(executed(8, 2), Position::Log(7).number(2));
+        assert_eq!((place(8), place((2 << 40) + 8)), (8, 8));
         assert_eq!((executed(1 << 40, 0), executed(8, EXECUTIONS_MAX)), (None, None));
     }
 

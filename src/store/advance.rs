@@ -272,7 +272,7 @@ impl WriteTx<'_> {
             if candidate.is_failed {
                 self.fail_tx(tx, held, reorg)?;
             } else {
-                made.extend(self.leave_executions(at, tx, &made, held, reorg)?);
+                made.extend(self.leave_executions(at, tx, (&matched, &made), held, reorg)?);
             }
         }
         self.note_spends(at.chain, candidate, Some(held.height))?;

@@ -155,15 +155,16 @@ impl WriteTx<'_> {
         }
     }
 
-    /// Orphans what a transaction paid in earlier runs and does not pay as the best chain has it now. Before
-    /// anything of the new run counts, so that a credit is reversed before another one can be written. What
-    /// the config does not list any more nobody looks for: of that it returns what is in a block still, which
-    /// goes where its transaction goes.
+    /// Orphans what a transaction paid in earlier runs and does not pay as the best chain has it now, where it
+    /// shows what `matched`. Before anything of the new run counts, so that a credit is reversed before
+    /// another one can be written. What the config does not list any more nobody looks for: of that it
+    /// returns what is in a block still, which goes where its transaction goes, as long as nothing else is
+    /// seen in its place.
     pub(super) fn leave_executions(
         &mut self,
         at: &Context,
         tx: i64,
-        made: &[Made],
+        (matched, made): (&[Matched<'_>], &[Made]),
         held: &HeldHeader,
         reorg: &Reorg,
     ) -> Result<Vec<Made>, StoreError> {
@@ -173,9 +174,11 @@ impl WriteTx<'_> {
             if made.iter().any(|made| made.deposit.output == deposit.output) {
                 continue;
             }
-            let is_listed = at.assets.contains_key(&deposit.kind);
+            let place = position::place(deposit.outpoint.vout);
+            let is_unseen =
+                !at.assets.contains_key(&deposit.kind) && matched.iter().all(|hit| hit.output.vout != place);
             match deposit.state {
-                Some(State::Confirming | State::Credited) if !is_listed => {
+                Some(State::Confirming | State::Credited) if is_unseen => {
                     kept.push(Made { deposit, hold: None })
                 }
                 Some(State::Confirming | State::Credited | State::Failed)

@@ -190,7 +190,8 @@ impl WriteTx<'_> {
                 let is_here = self.included_at(recorded.tx)? == Some(held.height);
                 if candidate.sender.is_some() && !was_here && is_here {
                     let reorg = Reorg::default();
-                    self.leave_executions(at, recorded.tx, &recorded.made, held, &reorg)?;
+                    let shown = (&matched[..], &recorded.made[..]);
+                    self.leave_executions(at, recorded.tx, shown, held, &reorg)?;
                 }
                 for mut made in recorded.made.into_iter().filter(|_| is_here) {
                     match made.hold {

@@ -164,6 +164,48 @@ fn a_token_that_is_listed_no_more_keeps_what_it_had() {
     });
 }
 
+/// The same, and a reorg runs the transaction again: its log is one of a token that is listed. Of the position
+/// both would be in a block, and the second credit would halt the chain.
+#[test]
+fn another_run_takes_the_place_of_what_is_listed_no_more() {
+    in_simulation(async {
+        for (depth, journal, held) in [(3, vec!["credit", "reversal"], 1), (1, vec![], 0)] {
+            let mut rig = evm_with(2, |settings| list(settings, LATER)).await;
+            let to = rig.watch(1).await;
+            let below = rig.extend(3);
+            let call = payer(&rig);
+            let tx = rig.make(&call.clone().log(0, LATER, &to, 5).log(1, LATER, &to, 6));
+            rig.mine(&[&tx]);
+            rig.extend(depth - 1);
+            rig.settle().await;
+            let token = rig.settings.chain.assets.pop().unwrap();
+            rig.settings.terms.policies.remove(&token.asset);
+            rig.reopen().await;
+            let run = call.log(0, TUSD, &to, 7).log(1, LATER, &to, 6).again(&tx);
+            let at = rig.mine_on(below, &[&run]);
+            rig.go_to(rig.extend_on(at, 4));
+            rig.settle().await;
+            assert_eq!(rig.deposit_state(&tx.log(0, 0)), "orphaned");
+            assert_eq!(rig.tables.journal(&tx.log(0, 0)), journal);
+            assert_eq!(
+                rig.deposit_state(&tx.log(1, 0)),
+                "credited",
+                "nothing is in its place"
+            );
+            let sql = "SELECT count(*) FROM deposits WHERE held_reason = 'reexecuted'";
+            assert_eq!(rig.tables.count(sql), held);
+            if held > 0 {
+                assert!(rig.release(&tx.log(0, 1)).await.unwrap());
+                rig.settle().await;
+            }
+            assert_eq!(rig.deposit_state(&tx.log(0, 1)), "credited");
+            rig.extend(1);
+            rig.settle().await;
+            assert_eq!(rig.cursor(), Some(rig.tip()), "the chain goes on");
+        }
+    });
+}
+
 #[test]
 fn own_movements_are_no_payments() {
     in_simulation(async {
