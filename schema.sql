@@ -32,7 +32,8 @@ CREATE TABLE chains (
     start_height    INTEGER CHECK (start_height >= 0),
     -- last connected block; NULL before the first
     cursor_height   INTEGER,
-    -- the reorg window that it is followed with, and the height below which a smaller one forgot headers
+    -- the reorg window that it is followed with, and the height below which a smaller one, or that of a
+    -- higher tip, forgot headers
     reorg_window    INTEGER,
     headers_from    INTEGER NOT NULL DEFAULT 0,
     -- EVM: the highest of our blocks that the nodes called safe, and final; kept while we hold them

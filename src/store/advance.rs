@@ -121,6 +121,7 @@ impl WriteTx<'_> {
         for block in &step.blocks {
             tip = self.connect(&at, &tip, block, terms, &mut reorg)?;
         }
+        self.note_lower_tip(step.chain, &step.from, &tip, terms.reorg_window)?;
         self.settle_left(&at, &reorg, terms)?;
         self.accept_tags(step.chain, &tip, &step.tags, terms)?;
         let credited = self.credit_due(step.chain, &tip, step.credit_ceiling)?;

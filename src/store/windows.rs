@@ -3,6 +3,7 @@
 use super::chains::{ChainKey, ChainRow, one};
 use super::codec::{int, uint};
 use super::{StoreError, WriteTx};
+use crate::rules::HeldHeader;
 use crate::rules::fork::REORG_WINDOW_MAX;
 use rusqlite::params;
 
@@ -41,6 +42,23 @@ impl WriteTx<'_> {
             .finalized
             .map_or(below, |last| below.min(last.saturating_sub(1)));
         self.forget_headers(chain, tip.height.saturating_sub(REORG_WINDOW_MAX), below)
+    }
+
+    /// A better branch may have fewer blocks. What was forgotten below the window of the higher tip is not
+    /// missing from that of the lower one.
+    pub(super) fn note_lower_tip(
+        &mut self,
+        chain: ChainKey,
+        from: &HeldHeader,
+        tip: &HeldHeader,
+        window: u64,
+    ) -> Result<(), StoreError> {
+        if tip.height < from.height {
+            self.conn()
+                .prepare_cached("UPDATE chains SET headers_from = max(headers_from, ?2) WHERE id = ?1")?
+                .execute(params![chain.0, int(from.height.saturating_sub(window))?])?;
+        }
+        Ok(())
     }
 
     /// What a smaller window forgot is not missing from a larger one.
