@@ -40,6 +40,18 @@ impl Clients {
     /// Answers may be forgotten from now on: their time is over.
     pub fn may_forget(&mut self) {
         self.era += 1;
+        // It may be done before or after.
+        for asked in self.asked.iter_mut().filter(|asked| asked.pending.is_some()) {
+            asked.last_era = self.era;
+        }
+    }
+
+    /// The clock shows another time.
+    pub fn clock_shows(&mut self, now_ms: i64) {
+        for asked in self.asked.iter_mut().filter(|asked| asked.pending.is_some()) {
+            let (earliest_ms, latest_ms) = asked.shown_ms;
+            asked.shown_ms = (earliest_ms.min(now_ms), latest_ms.max(now_ms));
+        }
     }
 
     /// An older database is back.
@@ -143,13 +155,15 @@ impl Clients {
             answered_ms: None,
             answer: None,
             era: self.era,
+            last_era: self.era,
+            shown_ms: (life.now_ms(), life.now_ms()),
             latest_ms: life.now_ms(),
             is_cut_off: false,
             is_parallel: false,
         };
         let mut is_parallel = false;
         for other in self.asked.iter_mut().filter(|other| other.pending.is_some()) {
-            if asked.key.is_some() && other.scope() == asked.scope() {
+            if asked.key.is_some() && other.scope_in(self.era) == asked.scope() {
                 (other.is_parallel, is_parallel) = (true, true);
             }
         }
@@ -296,6 +310,7 @@ impl Clients {
         for asked in self.asked.iter_mut().filter(|asked| asked.era == self.era) {
             asked.latest_ms = asked.latest_ms.max(now_ms);
         }
+        self.clock_shows(now_ms);
         let mut taken = vec![];
         for number in 0..self.asked.len() {
             let asked = &mut self.asked[number];

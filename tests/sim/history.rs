@@ -88,6 +88,10 @@ pub struct Asked {
     pub answer: Option<Answer>,
     /// How often answers may have been forgotten before: by a restored backup, or after their time.
     pub era: u32,
+    /// The same when it was answered: the clock may be set while it is on its way.
+    pub last_era: u32,
+    /// The earliest and the latest that the clock has shown while it was on its way.
+    pub shown_ms: (i64, i64),
     /// The latest that the clock has shown since, in its era.
     pub latest_ms: i64,
     /// Nobody heard its answer: the daemon died before, or the client went away.
@@ -161,29 +165,41 @@ impl Asked {
     }
 
     /// Requests of one scope are one request.
-    pub fn scope(&self) -> Option<(u32, usize, &'static str, &str, &str)> {
+    pub fn scope(&self) -> Option<Scope<'_>> {
+        self.scope_in(self.era)
+    }
+
+    /// The scope that it has if it is done in such an era.
+    pub fn scope_in(&self, era: u32) -> Option<Scope<'_>> {
         let key = self.key.as_ref()?;
-        Some((
-            self.era,
-            self.client,
-            self.request.method,
-            &self.request.path,
-            key,
-        ))
+        Some((era, self.client, self.request.method, &self.request.path, key))
+    }
+
+    /// Is its answer no other one than that of the first request under its key?
+    fn agrees(&self, known: &Asked) -> bool {
+        let body = |asked: &Asked| asked.answer.as_ref().map(|answer| answer.body.clone());
+        known.request.body == self.request.body && body(known) == body(self)
     }
 }
 
+/// An era, a client, a method, a path and a key.
+pub type Scope<'a> = (u32, usize, &'static str, &'a str, &'a str);
+
 /// How many invoices or addresses each reference may have: one for each key that asked for it, and none for a
-/// request that was refused.
+/// request that was refused. What was on its way into another era is done in one of its eras, not in each.
 pub fn effects_max(history: &[Asked]) -> BTreeMap<String, usize> {
     let mut scopes: BTreeMap<String, BTreeSet<_>> = BTreeMap::new();
+    // Whoever has the least choice chooses first: so the most eras are taken.
+    let mut history: Vec<&Asked> = history.iter().collect();
+    history.sort_by_key(|asked| asked.last_era);
     for asked in history {
         let Some(reference) = asked.reference() else {
             continue;
         };
         let scopes = scopes.entry(reference).or_default();
         if asked.may_be_done() {
-            scopes.insert(asked.scope());
+            let mut own = (asked.era..=asked.last_era).map(|era| asked.scope_in(era));
+            scopes.extend(own.find(|scope| !scopes.contains(scope)));
         }
     }
     let count = |(reference, scopes): (String, BTreeSet<_>)| (reference, scopes.len());
@@ -193,7 +209,7 @@ pub fn effects_max(history: &[Asked]) -> BTreeMap<String, usize> {
 /// I15: what the history says against it.
 pub fn wrong(history: &[Asked]) -> Vec<String> {
     let mut wrong = vec![];
-    let mut first: BTreeMap<_, &Asked> = BTreeMap::new();
+    let mut kept = KeptAnswers::default();
     let mut handed_out: BTreeMap<String, String> = BTreeMap::new();
     for asked in history {
         let Some(answer) = &asked.answer else { continue };
@@ -221,21 +237,56 @@ pub fn wrong(history: &[Asked]) -> Vec<String> {
                 wrong.push(format!("{what} was handed out to {before} and to {to}"));
             }
         }
-        match first.get(&scope) {
-            None => {
-                first.insert(scope, asked);
-            }
-            Some(known) if known.answer != asked.answer && known.may_be_forgotten() => {
-                first.insert(scope, asked);
-            }
-            Some(known) if known.request.body != asked.request.body => {
-                wrong.push(format!("{of}: key {scope:?} did two things"));
-            }
-            Some(known) if known.answer.as_ref().map(|known| &known.body) != Some(&answer.body) => {
-                wrong.push(format!("{of}: key {scope:?} was answered in two ways"));
-            }
-            Some(_) => {}
-        }
+        wrong.extend(
+            kept.wrong(asked, answer)
+                .map(|what| format!("{of}: key {scope:?} {what}")),
+        );
     }
     wrong
+}
+
+/// The answers that must be told again.
+#[derive(Default)]
+struct KeptAnswers<'a> {
+    first: BTreeMap<Scope<'a>, &'a Asked>,
+    /// When each was made, at the earliest, by its request and its body.
+    made_ms: BTreeMap<(Option<Scope<'a>>, &'a [u8]), i64>,
+}
+
+impl<'a> KeptAnswers<'a> {
+    /// What is wrong with an answer under a key, after those before.
+    fn wrong(&mut self, asked: &'a Asked, answer: &'a Answer) -> Option<&'static str> {
+        if !answer.is_replayed {
+            let made = (asked.scope_in(0), &answer.body[..]);
+            self.made_ms.entry(made).or_insert(asked.shown_ms.0);
+        }
+        let mut wrong = None;
+        // It is done in one of its eras.
+        for scope in (asked.era..=asked.last_era).filter_map(|era| asked.scope_in(era)) {
+            match self.first.get(&scope) {
+                Some(known) if asked.agrees(known) => return None,
+                Some(known) if known.answer == asked.answer || !known.may_be_forgotten() => {
+                    wrong = match known.request.body == asked.request.body {
+                        true => Some("was answered in two ways"),
+                        false => Some("did two things"),
+                    };
+                    if !self.may_be_over(known, asked) {
+                        return wrong;
+                    }
+                }
+                _ => {
+                    self.first.insert(scope, asked);
+                    return None;
+                }
+            }
+        }
+        wrong
+    }
+
+    /// May the time of an answer have been over before another request of its key was done?
+    fn may_be_over(&self, known: &Asked, asked: &Asked) -> bool {
+        let body = known.answer.as_ref().map_or(&[][..], |answer| &answer.body);
+        let made_ms = self.made_ms.get(&(known.scope_in(0), body));
+        made_ms.is_none_or(|made_ms| asked.shown_ms.1 - made_ms >= KEPT_MS)
+    }
 }

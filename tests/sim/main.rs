@@ -21,6 +21,7 @@ mod scripted;
 mod tables;
 
 mod again;
+mod answers;
 mod batch;
 mod bugs;
 mod checks;

@@ -4,7 +4,6 @@ use crate::again::{self, Feeders};
 use crate::clients::{Asked, Clients};
 use crate::death::Alive;
 use crate::disk::Folder;
-use crate::history::{Answer, KEPT_MS, Request, wrong};
 use crate::inbox::Senders;
 use crate::life::{Ended, Life};
 use crate::marks;
@@ -14,8 +13,6 @@ use crate::script::{Act, ClientAct, In, Kind, Manner, On, OpAct, Out, Pick, Term
 use crate::setting::Setting;
 use crate::tables::Tables;
 use crate::world::World;
-use creditd::clock::rfc3339;
-use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -178,7 +175,7 @@ pub fn run() {
     every_manner();
     webhooks();
     invoices();
-    answered_otherwise();
+    crate::answers::run();
     commands();
     two_daemons();
     fed_again(Kind::Btc);
@@ -321,41 +318,6 @@ fn invoices() {
     stage.run(120);
     stage.mine(1);
     stage.assert_met(&["group_commit", "invoice_paid", "invoice_expired"]);
-}
-
-/// Another answer under one key is a fault until the time of the first is over.
-fn answered_otherwise() {
-    let told = |id: &str, latest_ms: i64| Asked {
-        client: 0,
-        request: Request {
-            method: "POST",
-            path: "/v1/invoices".to_owned(),
-            headers: vec![],
-            body: String::new(),
-        },
-        key: Some("i-1".to_owned()),
-        asked_ms: latest_ms,
-        answered_ms: Some(latest_ms),
-        answer: Some(Answer {
-            status: 201,
-            is_replayed: true,
-            body: json!({"id": id, "created_at": rfc3339(AT_MS)})
-                .to_string()
-                .into_bytes(),
-        }),
-        era: 1,
-        latest_ms,
-        is_cut_off: false,
-        is_parallel: false,
-        pending: None,
-    };
-    let in_time = [told("one", AT_MS + KEPT_MS - 1), told("other", AT_MS)];
-    assert_eq!(wrong(&in_time).len(), 1);
-    let over = [told("one", AT_MS + KEPT_MS), told("other", AT_MS)];
-    assert_eq!(wrong(&over), Vec::<String>::new());
-    let [one, other] = over;
-    // The time of the second is not.
-    assert_eq!(wrong(&[one, other, told("third", AT_MS)]).len(), 1);
 }
 
 fn commands() {

@@ -162,6 +162,7 @@ impl<'a> Seed<'a> {
             return String::new();
         };
         life.clock.set_by(by_ms);
+        self.clients.clock_shows(life.now_ms());
         self.checks.disturbed();
         if by_ms > 0 {
             // Answers are kept for some days only.
