@@ -169,7 +169,7 @@ fn a_token_that_is_listed_no_more_keeps_what_it_had() {
 #[test]
 fn another_run_takes_the_place_of_what_is_listed_no_more() {
     in_simulation(async {
-        for (depth, journal, held) in [(3, vec!["credit", "reversal"], 1), (1, vec![], 0)] {
+        for (depth, journal, held) in [(3, vec!["credit", "reversal:orphaned"], 1), (1, vec![], 0)] {
             let mut rig = evm_with(2, |settings| list(settings, LATER)).await;
             let to = rig.watch(1).await;
             let below = rig.extend(3);
