@@ -155,8 +155,8 @@ impl WriteTx<'_> {
         }
     }
 
-    /// Orphans what a transaction paid in earlier runs and does not pay as the best chain has it now, where it
-    /// shows what `matched`. Before anything of the new run counts, so that a credit is reversed before
+    /// Orphans what a transaction paid in earlier runs and does not pay as the best chain has it now, where
+    /// it shows what `matched`. Before anything of the new run counts, so that a credit is reversed before
     /// another one can be written. What the config does not list any more nobody looks for: of that it
     /// returns what is in a block still, which goes where its transaction goes, as long as nothing else is
     /// seen in its place.

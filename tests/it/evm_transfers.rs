@@ -164,8 +164,8 @@ fn a_token_that_is_listed_no_more_keeps_what_it_had() {
     });
 }
 
-/// The same, and a reorg runs the transaction again: its log is one of a token that is listed. Of the position
-/// both would be in a block, and the second credit would halt the chain.
+/// The same, and a reorg runs the transaction again: its log is one of a token that is listed. Of the
+/// position both would be in a block, and the second credit would halt the chain.
 #[test]
 fn another_run_takes_the_place_of_what_is_listed_no_more() {
     in_simulation(async {
