@@ -238,8 +238,9 @@ fn kills(page: &mut String, evidence: &Evidence) {
     let _ = writeln!(
         page,
         "A real daemon beside a real node ends at its points in their turn, as by `kill -9`, is \
-         started again, and must end as one that was left alone ([`n_loop.rs`](../tests/nodes/n_loop.rs)). With fewer \
-         kills than points it was the short loop: at each name of a point, and before each commit.\n"
+         started again, and must end as one that was left alone \
+         ([`n_loop.rs`](../tests/nodes/n_loop.rs)). With fewer kills than points it was the short loop: \
+         at each name of a point, and before each commit.\n"
     );
     let rows = kills.iter().map(|kills| {
         let numbers = [
