@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 
+use super::database::set_journal_mode;
 use super::lock::{COMPANIONS, beside};
 use super::marks_file::sync_folder;
 use super::migrate::APPLICATION_ID;
@@ -312,7 +313,7 @@ fn is_backup(file: &Path) -> bool {
 fn finish(copy: &Connection, path: &Path) -> Result<(), StoreError> {
     // The pages say "has a log"; without one the copy can be read anywhere, and `open` tells it from a live
     // file.
-    copy.pragma_update(None, "journal_mode", "DELETE")?;
+    set_journal_mode(copy, "DELETE")?;
     check_pages(copy, path, "quick_check(1)")
 }
 

@@ -329,3 +329,12 @@ impl AtRest {
         AtRest::look(path).is_ok_and(|now| now.as_ref() == Some(self))
     }
 }
+
+/// Changes how a file keeps what is not committed. It answers at the first step and writes at the one after:
+/// only whoever takes that one, too, is told of a disk that failed.
+pub(super) fn set_journal_mode(conn: &Connection, mode: &str) -> Result<(), StoreError> {
+    let mut statement = conn.prepare(&format!("PRAGMA journal_mode = {mode}"))?;
+    let mut rows = statement.query([])?;
+    while rows.next()?.is_some() {}
+    Ok(())
+}

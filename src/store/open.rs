@@ -10,7 +10,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::StoreError;
-use super::database::{AtRest, Database, READ_TRIES, Role, never_at_rest};
+use super::database::{AtRest, Database, READ_TRIES, Role, never_at_rest, set_journal_mode};
 use super::fault::FaultCell;
 use super::highwater::{self, Finding};
 use super::lock::{self, Lock, Runner, beside};
@@ -278,7 +278,7 @@ fn set_up(conn: &Connection) -> Result<(), rusqlite::Error> {
 }
 
 fn set_up_writing(conn: &Connection) -> Result<(), StoreError> {
-    conn.pragma_update(None, "journal_mode", "WAL")?;
+    set_journal_mode(conn, "WAL")?;
     // FULL: a commit that was acknowledged survives a power loss.
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "journal_size_limit", WAL_BYTES_KEPT)?;
