@@ -110,9 +110,10 @@ pub struct FakeState {
     /// The `chainwork` of headers that are nowhere else.
     pub odd_work: BTreeMap<String, u64>,
     pub is_rest_on: bool,
-    /// Whoever asks for the best block after a list of the mempool is told another one than before it.
-    pub is_tip_moved_by_lists: bool,
-    has_listed: bool,
+    /// Whoever asks for the best block is told another one than who asked before: the follower asks beside
+    /// the reader of the mempool.
+    pub is_tip_moving: bool,
+    tips_told: usize,
     /// Replies that stand before all of this, by method.
     pub overrides: BTreeMap<String, Reply>,
 }
@@ -141,8 +142,8 @@ impl FakeNode {
             odd_tips: Vec::new(),
             odd_work: BTreeMap::new(),
             is_rest_on: false,
-            is_tip_moved_by_lists: false,
-            has_listed: false,
+            is_tip_moving: false,
+            tips_told: 0,
             overrides: BTreeMap::new(),
         }));
         let stub = StubNode::alone();
@@ -209,10 +210,12 @@ impl FakeState {
     }
 
     fn move_tip(&mut self, call: &Call) -> Option<Reply> {
-        let is_after_a_list = call.method == "getbestblockhash" && self.has_listed;
-        self.has_listed = call.method == "getrawmempool" && self.is_tip_moved_by_lists;
-        let parent = self.tip().header.prev_blockhash.to_string();
-        is_after_a_list.then(|| Reply::Result(json!(parent)))
+        if call.method != "getbestblockhash" || !self.is_tip_moving {
+            return None;
+        }
+        self.tips_told += 1;
+        let block = &self.chain[self.height() - self.tips_told % self.chain.len()];
+        Some(Reply::Result(json!(block.block_hash().to_string())))
     }
 
     fn answer(&self, call: &Call) -> Option<Reply> {

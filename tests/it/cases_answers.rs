@@ -405,7 +405,7 @@ fn mempool_list_during_which_the_tip_moved_says_nothing() {
     node.state().mempool = vec![seen];
     daemon.wait_deposit(&seen_id, 0, "seen");
     let polls = daemon.count("SELECT mempool_poll FROM chains");
-    node.state().is_tip_moved_by_lists = true;
+    node.state().is_tip_moving = true;
     node.state().mempool = vec![hidden];
     wait_calls(&node.stub, "getrawmempool", 5);
     assert_eq!(daemon.deposit(&hidden_id, 0), None);
@@ -415,7 +415,7 @@ fn mempool_list_during_which_the_tip_moved_says_nothing() {
         polls,
         "none was applied"
     );
-    node.state().is_tip_moved_by_lists = false;
+    node.state().is_tip_moving = false;
     daemon.wait_deposit(&hidden_id, 0, "seen");
 }
 
