@@ -181,6 +181,7 @@ fn held_words(reason: &str) -> &str {
         "status_unknown" => "status_unknown: its receipt does not say that it succeeded",
         "balance_differs" => "balance_differs: the token moved another amount than it says",
         "reexecuted" => "reexecuted: a reorg changed what was credited at its position",
+        "unlisted" => "unlisted: a reorg took it into another block while its token was not in the config",
         "closed_by_hand" => "closed_by_hand: an unattributed amount was closed as it; was it booked by hand?",
         "illegal_move" => "illegal_move: the chain showed what its state cannot meet",
         "operator" => "by the operator, see the history",

@@ -18,6 +18,9 @@ pub const HELD_INTERNAL: &str = "internal";
 /// The reason of a hold on what a transaction pays in another way than when it was credited, before a reorg
 /// ran it again.
 pub const HELD_REEXECUTED: &str = "reexecuted";
+/// The reason of a hold on what a reorg took into another block while the config did not list its token: what
+/// the transaction pays there was not read.
+pub const HELD_UNLISTED: &str = "unlisted";
 /// The reason of a hold on a deposit that met a fact which its state cannot meet.
 pub const HELD_ILLEGAL_MOVE: &str = "illegal_move";
 

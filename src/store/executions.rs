@@ -6,7 +6,7 @@
 use super::advance::Reorg;
 use super::chains::one;
 use super::codec::int;
-use super::deposits::{Cause, Deposit, Place};
+use super::deposits::{Cause, Deposit, HELD_UNLISTED, Place};
 use super::matching::{Context, Matched};
 use super::repair::HELD_OPERATOR;
 use super::txs::Made;
@@ -158,8 +158,8 @@ impl WriteTx<'_> {
     /// Orphans what a transaction paid in earlier runs and does not pay as the best chain has it now, where
     /// it shows what `matched`. Before anything of the new run counts, so that a credit is reversed before
     /// another one can be written. What the config does not list any more nobody looks for: of that it
-    /// returns what is in a block still, which goes where its transaction goes, as long as nothing else is
-    /// seen in its place.
+    /// returns what was in a block, which goes where its transaction goes as long as nothing else is seen in
+    /// its place, and is held there: this run may have paid another amount, or nothing.
     pub(super) fn leave_executions(
         &mut self,
         at: &Context,
@@ -178,9 +178,10 @@ impl WriteTx<'_> {
             let is_unseen =
                 !at.assets.contains_key(&deposit.kind) && matched.iter().all(|hit| hit.output.vout != place);
             match deposit.state {
-                Some(State::Confirming | State::Credited) if is_unseen => {
-                    kept.push(Made { deposit, hold: None })
-                }
+                Some(State::Confirming | State::Credited) if is_unseen => kept.push(Made {
+                    deposit,
+                    hold: Some(HELD_UNLISTED),
+                }),
                 Some(State::Confirming | State::Credited | State::Failed)
                 | Some(State::Replaced | State::Seen | State::Evicted) => {
                     self.move_deposit(&mut deposit, Fact::ContentChanged, None, &cause)?;

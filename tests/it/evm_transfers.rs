@@ -114,9 +114,9 @@ fn coin_that_is_listed_later_credits_nothing_of_the_past() {
 }
 
 /// A token leaves the config while payments of it are on their way: nothing new of it counts, and what is
-/// there stays where its transaction is.
+/// there stays as long as its block does. In another block nobody reads what it pays: it is held there.
 #[test]
-fn a_token_that_is_listed_no_more_keeps_what_it_had() {
+fn a_token_that_is_listed_no_more_is_credited_in_its_block_and_held_in_another() {
     in_simulation(async {
         let mut rig = evm().await;
         let to = rig.watch(1).await;
@@ -130,28 +130,38 @@ fn a_token_that_is_listed_no_more_keeps_what_it_had() {
         rig.mine(&[&credited]);
         rig.extend(2);
         rig.mine(&[&young, &gone, &both]);
+        rig.extend(1);
         rig.settle().await;
         let token = rig.settings.chain.assets.pop().unwrap();
         rig.settings.terms.policies.remove(&token.asset);
         rig.reopen().await;
+        rig.extend(1);
+        rig.settle().await;
+        assert_eq!(rig.deposit_state(&young.log(0, 0)), "credited");
         let at = rig.mine_on(below, &[&young]);
         let at = rig.mine_on(at, &[&credited]);
         let at = rig.mine_on(at, &[&both.failed()]);
-        rig.go_to(rig.extend_on(at, 2));
+        rig.go_to(rig.extend_on(at, 5));
         rig.mempools_forget();
         rig.settle().await;
-        assert_eq!(rig.deposit_state(&credited.log(0, 0)), "credited");
-        assert_eq!(rig.tables.journal(&credited.log(0, 0)), ["credit"]);
+        for tx in [&credited, &young] {
+            assert_eq!(rig.deposit_state(&tx.log(0, 0)), "confirming held:unlisted");
+            assert_eq!(rig.tables.journal(&tx.log(0, 0)), ["credit", "reversal:held"]);
+        }
+        assert!(rig.release(&young.log(0, 0)).await.unwrap());
+        rig.settle().await;
         assert_eq!(rig.deposit_state(&young.log(0, 0)), "credited");
         assert_eq!(rig.deposit_state(&gone.log(0, 0)), "orphaned");
         assert_eq!(rig.deposit_state(&both.log(0, 0)), "failed");
         rig.reopen().await;
         // What failed may pay now, and nobody looks.
         let at = rig.mine_on(below, &[&both, &credited, &young]);
-        rig.go_to(rig.extend_on(at, 6));
+        rig.go_to(rig.extend_on(at, 9));
         rig.settle().await;
         assert_eq!(rig.deposit_state(&both.outpoint(0)), "credited");
         assert_eq!(rig.deposit_state(&both.log(0, 0)), "orphaned");
+        // What was released was that run.
+        assert_eq!(rig.deposit_state(&young.log(0, 0)), "confirming held:unlisted");
         rig.settings.terms.policies.insert(
             token.asset,
             rig.settings.terms.policies[&creditd::rules::Asset::Native].clone(),
@@ -160,7 +170,7 @@ fn a_token_that_is_listed_no_more_keeps_what_it_had() {
         rig.reopen().await;
         rig.extend(1);
         rig.settle().await;
-        assert_eq!(rig.deposit_state(&young.log(0, 0)), "credited");
+        assert_eq!(rig.deposit_state(&young.log(0, 0)), "confirming held:unlisted");
     });
 }
 
@@ -189,7 +199,7 @@ fn another_run_takes_the_place_of_what_is_listed_no_more() {
             assert_eq!(rig.tables.journal(&tx.log(0, 0)), journal);
             assert_eq!(
                 rig.deposit_state(&tx.log(1, 0)),
-                "credited",
+                "confirming held:unlisted",
                 "nothing is in its place"
             );
             let sql = "SELECT count(*) FROM deposits WHERE held_reason = 'reexecuted'";
