@@ -246,8 +246,8 @@ impl ReadTx<'_> {
             let (hash, parent): (BlockHash, BlockHash) = (row.get(1)?, row.get(2)?);
             let (work, chainwork): (Work, Work) = (row.get(3)?, row.get(4)?);
             let what = match below {
-                Some((last, _, _)) if last + 1 < height && last >= floor => {
-                    Some(format!("no header at {}", last + 1))
+                Some((last, _, _)) if (last + 1).max(floor) < height => {
+                    Some(format!("no header at {}", (last + 1).max(floor)))
                 }
                 None if height > floor && floor > 0 => Some(format!("no header at {floor}")),
                 Some((last, last_hash, _)) if last + 1 == height && parent != last_hash => Some(format!(

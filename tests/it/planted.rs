@@ -406,3 +406,22 @@ fn a_second_credit_of_an_outpoint_is_found() {
         "{found:#?}"
     );
 }
+
+/// Below the window headers are forgotten; a gap there that reaches into it is none of those.
+#[test]
+fn a_gap_over_the_edge_of_the_window_is_found() {
+    let rig = in_simulation(async {
+        let mut rig = Rig::with(|settings| settings.terms.reorg_window = 5).await;
+        rig.extend(12);
+        rig.settle().await;
+        rig
+    });
+    let lowest = "DELETE FROM headers WHERE height = (SELECT cursor_height - 5 FROM chains)";
+    let found = spoil(&rig, lowest);
+    assert!(
+        found
+            .iter()
+            .any(|found| found.invariant == Invariant::I9CursorHonest),
+        "{found:#?}"
+    );
+}
