@@ -72,7 +72,13 @@ pub(super) fn proof(
     out.json(&file)?;
     Ok(match file.level {
         Level::Proved => Outcome::Done,
-        Level::Told => Outcome::Found,
+        Level::Told => {
+            out::note(&format!(
+                "{credit} is not proved, only told by the node: {}",
+                file.why
+            ));
+            Outcome::Found
+        }
     })
 }
 

@@ -54,9 +54,13 @@ impl WriteTx<'_> {
         window: u64,
     ) -> Result<(), StoreError> {
         if tip.height < from.height {
-            self.conn()
+            let changed = self
+                .conn()
                 .prepare_cached("UPDATE chains SET headers_from = max(headers_from, ?2) WHERE id = ?1")?
                 .execute(params![chain.0, int(from.height.saturating_sub(window))?])?;
+            if changed != 1 {
+                return Err(StoreError::Corrupt(format!("chain {} is gone", chain.0)));
+            }
         }
         Ok(())
     }

@@ -311,7 +311,7 @@ async fn of_evm(
             Err(Unprovable::Forms(why)) => Err((why, false)),
         },
         None => {
-            let why = "the config does not say that the chain hashes as Ethereum does";
+            let why = "the config does not say that the chain hashes as Ethereum does (`ethereum = true`)";
             Err((why.to_owned(), true))
         }
     };
