@@ -8,13 +8,14 @@ use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 
 use super::fault::{Fault, FaultCell};
-use super::highwater::{Finding, HighWater};
+use super::finding::Finding;
+use super::highwater::HighWater;
 use super::lock::{Lock, beside};
 use super::transact::{
     Committed, Reserve, Work, Writer, diagnose, is_out_of_space, retry_busy, roll_back, write_one,
     write_together,
 };
-use super::{AddressTake, OpenMode, ReadTx, StoreError, WriteTx};
+use super::{AddressTake, CursorMove, OpenMode, ReadTx, StoreError, WriteTx};
 use crate::points;
 use crate::telemetry::error_line;
 
@@ -56,6 +57,12 @@ impl Reserve for Role {
             Role::Command | Role::Reader | Role::ReaderAtRest(_) => Err(StoreError::Refused(
                 "only the daemon hands out addresses".to_owned(),
             )),
+        }
+    }
+
+    fn lower(&mut self, moves: &[CursorMove]) {
+        if let Role::Daemon { high_water, .. } = self {
+            high_water.lower(moves);
         }
     }
 }

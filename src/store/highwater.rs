@@ -1,10 +1,9 @@
 //! The high-water file beside the database: how far each chain was followed, and how many events were told,
 //! as of the last commit that changed that. It is not part of a backup, so a database that is behind it was
-//! restored from one. It is written after the commit, never before: behind the database it is harmless, ahead
-//! of it it would cry wolf.
+//! restored from one. It is written after the commit, and before it only where a mark goes down: behind the
+//! database it is harmless, ahead of it it would cry wolf.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
@@ -12,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::codec::{int, uint};
 use super::database::{generation, last_event};
+use super::finding::Finding;
 use super::lock::beside;
 use super::owners::Owners;
 use super::restore::{self, Begin, Reserved};
@@ -21,118 +21,6 @@ use super::{AddressTake, CursorMove, StoreError, address_sources, marks_file, re
 /// So many indexes are reserved at a time. A kill loses what is left of them; wallets that look for coin only
 /// so far ahead of the last used address must not be led further than needed.
 const RESERVED_AHEAD: u64 = 64;
-
-/// Something noticed while opening that is no error, but that somebody must hear of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finding {
-    /// The cursor is below the high-water mark of its generation, and no reorg took it there: a restore.
-    BehindHighWater {
-        /// The chain.
-        caip: String,
-        /// Where the database is; `None` if it does not know the chain or has read no block.
-        cursor: Option<u64>,
-        /// Where it was.
-        high_water: u64,
-    },
-    /// The database is of an earlier generation than the one that last ran here: it was restored.
-    OlderGeneration {
-        /// The database's.
-        database: i64,
-        /// The high-water file's.
-        high_water: i64,
-    },
-    /// The database has fewer events than were written here in its generation: it was restored.
-    FewerEvents {
-        /// The number of its last one.
-        database: u64,
-        /// The number of the last one that was written here.
-        high_water: u64,
-    },
-    /// The database still has addresses to hand out, or does not know a source of them, where some were
-    /// handed out here: it was restored.
-    FewerAddresses {
-        /// How the high-water file names the source.
-        source: String,
-        /// The first index that it may hand out.
-        database: u64,
-        /// The first index that was not handed out here.
-        high_water: u64,
-    },
-    /// The high-water file cannot be read, so that a restored backup would not be noticed. It is written
-    /// anew.
-    HighWaterUnreadable {
-        /// Why.
-        reason: String,
-    },
-}
-
-impl Finding {
-    /// True when the database was restored from a backup.
-    pub(super) fn is_restore(&self) -> bool {
-        match self {
-            Finding::BehindHighWater { .. }
-            | Finding::OlderGeneration { .. }
-            | Finding::FewerEvents { .. }
-            | Finding::FewerAddresses { .. } => true,
-            Finding::HighWaterUnreadable { .. } => false,
-        }
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Finding::BehindHighWater {
-                caip,
-                cursor: Some(cursor),
-                high_water,
-            } => {
-                let behind = high_water.saturating_sub(*cursor);
-                write!(
-                    f,
-                    "{caip}: the cursor is {behind} blocks behind the high-water file: restored from \
-                     a backup?"
-                )
-            }
-            Finding::BehindHighWater { caip, high_water, .. } => {
-                write!(
-                    f,
-                    "{caip}: no cursor, but the high-water file has {high_water}: restored from a backup?"
-                )
-            }
-            Finding::OlderGeneration { database, high_water } => {
-                write!(
-                    f,
-                    "generation {database} of the database, {high_water} ran here: restored from a backup"
-                )
-            }
-            Finding::FewerEvents { database, high_water } => {
-                write!(
-                    f,
-                    "the last event of the database is {database}, {high_water} was written here: restored \
-                     from a backup"
-                )
-            }
-            Finding::FewerAddresses {
-                source,
-                database,
-                high_water,
-            } => {
-                write!(
-                    f,
-                    "address {database} of {source} is the next of the database, those below {high_water} \
-                     were handed out here: restored from a backup"
-                )
-            }
-            Finding::HighWaterUnreadable { reason } => {
-                write!(
-                    f,
-                    "the high-water file is unreadable ({reason}): a restored backup would go unnoticed"
-                )
-            }
-        }
-    }
-}
 
 /// What the file says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,6 +54,8 @@ pub(super) struct HighWater {
     cursors: BTreeMap<String, u64>,
     /// The file ends with a whole line of ours, so that another may be added.
     may_grow: bool,
+    /// A mark went down, and the file that a power loss leaves may still have the higher one.
+    is_lower_unsynced: bool,
 }
 
 /// What was found when the file was read.
@@ -204,6 +94,7 @@ impl HighWater {
             marks,
             cursors,
             may_grow: false,
+            is_lower_unsynced: false,
         }
     }
 
@@ -225,19 +116,29 @@ impl HighWater {
             self.marks.generation = generation;
             self.marks.cursors.clear();
         }
-        for step in moves {
-            let before = self.cursors.insert(step.caip.clone(), step.height);
-            let mark = self.marks.cursors.entry(step.caip.clone()).or_insert(step.height);
-            // One that was not behind goes lower by a reorg, to fewer blocks with more work. One that is
-            // behind stays so until it has caught up.
-            let was_behind = before.is_none_or(|before| before < *mark);
-            *mark = if was_behind && !step.is_reanchor {
-                step.height.max(*mark)
-            } else {
-                step.height
-            };
-        }
+        follow(&mut self.marks.cursors, &mut self.cursors, moves);
         is_news
+    }
+
+    /// Before the commit of a transaction that takes a mark down: a file that is ahead of the database, be
+    /// it after a kill or a power loss, would tell of a restore. If the commit comes to nothing, the mark is
+    /// too low until the next one, which is harmless.
+    pub(super) fn lower(&mut self, moves: &[CursorMove]) {
+        if moves.is_empty() {
+            return;
+        }
+        let mut marks = self.marks.cursors.clone();
+        follow(&mut marks, &mut self.cursors.clone(), moves);
+        for (caip, mark) in &mut self.marks.cursors {
+            if let Some(next) = marks.get(caip).filter(|next| *next < mark) {
+                *mark = *next;
+                self.is_lower_unsynced = true;
+            }
+        }
+        if self.is_lower_unsynced {
+            // What fails is tried again after the commit, and told then.
+            let _ = self.save_durably();
+        }
     }
 
     /// Makes sure, before they are handed out, that these addresses are never handed out again by an older
@@ -322,6 +223,9 @@ impl HighWater {
     /// Writes what is to be said as far as the operating system: a power loss may take it, and no more than
     /// that. Not needed at every commit: a file that is a little behind finds a restored backup all the same.
     pub(super) fn save(&mut self) -> Result<(), StoreError> {
+        if self.is_lower_unsynced {
+            return self.save_durably();
+        }
         let line = self.line()?;
         if std::mem::take(&mut self.may_grow) {
             let added = marks_file::append(&self.path, &line);
@@ -347,8 +251,23 @@ impl HighWater {
     fn replace(&mut self, line: &str) -> Result<(), StoreError> {
         self.may_grow = false;
         marks_file::replace(&self.path, line)?;
-        self.may_grow = true;
+        (self.may_grow, self.is_lower_unsynced) = (true, false);
         Ok(())
+    }
+}
+
+/// Where the marks are, and the cursors themselves, after these moves.
+fn follow(marks: &mut BTreeMap<String, u64>, cursors: &mut BTreeMap<String, u64>, moves: &[CursorMove]) {
+    for step in moves {
+        let before = cursors.insert(step.caip.clone(), step.height);
+        let mark = marks.entry(step.caip.clone()).or_insert(step.height);
+        // One that was not behind goes lower by a reorg, to fewer blocks with more work. One that is behind
+        // stays so until it has caught up.
+        let was_behind = before.is_none_or(|before| before < *mark);
+        *mark = match was_behind && !step.is_reanchor {
+            true => step.height.max(*mark),
+            false => step.height,
+        };
     }
 }
 

@@ -9,15 +9,15 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use super::StoreError;
 use super::database::{AtRest, Database, READ_TRIES, Role, never_at_rest, set_journal_mode};
 use super::fault::FaultCell;
-use super::highwater::{self, Finding};
+use super::finding::Finding;
+use super::highwater;
 use super::lock::{self, Lock, Runner, beside};
 use super::migrate::{Found, SCHEMA, identify};
 use super::place::resolve;
-use super::shape;
 use super::transact::{Writer, diagnose, transact};
+use super::{StoreError, shape};
 use crate::points;
 
 /// How long SQLite itself waits for another writer (a CLI command, mostly).

@@ -33,11 +33,13 @@ pub(super) trait Work: Send {
     fn answer(self: Box<Self>, outcome: Result<(), StoreError>);
 }
 
-/// What must be on disk before the commit: called at the end of a transaction that handed out addresses. An
-/// error undoes the transaction.
+/// What must be on disk before the commit: called at the end of a transaction.
 pub(super) trait Reserve {
-    /// Keeps them from being handed out by an older state of the database.
+    /// Keeps addresses from being handed out by an older state of the database. An error undoes the
+    /// transaction.
     fn reserve(&mut self, takes: &[AddressTake]) -> Result<(), StoreError>;
+    /// Lets the database be behind where it was: these moves take a cursor down for good reason.
+    fn lower(&mut self, moves: &[CursorMove]);
 }
 
 /// What a committed transaction leaves to do.
@@ -161,6 +163,7 @@ pub(super) fn write_one<T>(
         let done = work(&mut tx)?;
         tx.settle_touched()?;
         high_water.reserve(&tx.takes)?;
+        high_water.lower(&tx.cursors);
         Ok(Committed {
             done,
             cursors: tx.cursors,
@@ -192,6 +195,7 @@ pub(super) fn write_together(
             }));
         }
         high_water.reserve(&all.takes)?;
+        high_water.lower(&all.cursors);
         Ok(all)
     })
 }

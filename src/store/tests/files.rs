@@ -329,7 +329,7 @@ fn a_copy_of_the_main_file_alone_is_older_but_whole_or_refused() {
     );
 }
 
-fn follow(database: &mut Database, height: u64, is_reanchor: bool) {
+pub(super) fn follow(database: &mut Database, height: u64, is_reanchor: bool) {
     let outcome = database.write(1, |tx| {
         let at = i64::try_from(height).unwrap();
         tx.conn().execute(

@@ -1,11 +1,13 @@
 //! Power losses and kills, on a disk that plays them: what was acknowledged is there, and the file opens.
 
+use std::fs;
 use std::path::PathBuf;
 
 use creditd_vfs::{self as vfs, Hit, Op};
 use rusqlite::ffi;
 
-use super::{note, notes};
+use super::files::follow;
+use super::{Scratch, note, notes};
 use crate::store::{Database, OpenMode, StoreError};
 
 /// A folder whose disk is played.
@@ -95,6 +97,38 @@ fn what_a_restart_after_a_failed_sync_writes_survives_a_power_loss() {
         let expected = [&seen[..], &[3]].concat();
         assert_eq!(notes(&disk.open().unwrap()), expected, "seed {seed}");
     }
+}
+
+/// What was added to the file since it was synced is gone after a power loss, and what the database
+/// committed is not.
+#[test]
+fn a_mark_that_went_down_is_synced_before_the_commit_and_one_that_went_up_is_not() {
+    let (scratch, mut database) = Scratch::new();
+    let mark = scratch.path.with_file_name("ledger.db.highwater");
+    let synced = || {
+        let text = fs::read_to_string(&mark).unwrap();
+        text.lines().next().unwrap().to_owned()
+    };
+    follow(&mut database, 300, false);
+    let first = synced();
+    follow(&mut database, 301, false);
+    assert_eq!(synced(), first);
+    for (height, is_reanchor) in [(299, false), (100, true)] {
+        follow(&mut database, height, is_reanchor);
+        assert!(synced().contains(&format!(":{height}}}")), "{}", synced());
+        follow(&mut database, height + 1, false);
+    }
+    // The commit that would have followed does not come.
+    let refused: Result<(), _> = database.write(1, |tx| {
+        tx.cursor_moved("bip122:a", 90);
+        tx.conn().execute_batch(
+            "PRAGMA defer_foreign_keys = ON; INSERT INTO inclusions (chain, height, tx) VALUES (9, 9, 9)",
+        )?;
+        Ok(())
+    });
+    assert!(refused.is_err());
+    drop(database);
+    assert_eq!(scratch.open().findings(), []);
 }
 
 #[cfg(feature = "points")]
