@@ -34,14 +34,8 @@ impl Naive {
             ..Naive::default()
         };
         waiting.iter().for_each(|tx| next.take(tx, naive.tip + 1, terms));
-        let new = next
-            .paid
-            .into_iter()
-            .filter(|(at, _)| !naive.mined.contains_key(&at.0));
-        naive.seen = new
-            .filter(|(_, paid)| paid.deposit.is_some())
-            .map(|(at, _)| at)
-            .collect();
+        let is_new = |(at, paid): &(&At, &Paid)| paid.deposit.is_some() && !naive.mined.contains_key(&at.0);
+        naive.seen = next.paid.iter().filter(is_new).map(|(at, _)| *at).collect();
         naive
     }
 

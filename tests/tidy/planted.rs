@@ -268,6 +268,8 @@ fn planted_sizes_are_found() {
         ("src/a.rs", "\n".repeat(501), 1),
         ("src/a.rs", "\n".repeat(500), 0),
         ("src/main.rs", "\n".repeat(11), 1),
+        ("tests/sim/naive.rs", "\n".repeat(151), 1),
+        ("tests/sim/naive.rs", "\n".repeat(150), 0),
         ("schema.sql", wide.clone(), 1),
         ("tests/run", format!("#!/bin/sh\n{wide}"), 1),
         ("README.md", wide.clone(), 0),
