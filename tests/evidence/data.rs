@@ -3,7 +3,6 @@
 //! `audit.json`.
 
 use super::matrix::{FaultRow, MATRIX};
-use super::rows::INVARIANTS;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,24 +52,15 @@ pub struct Sim {
     pub missing_marks: Vec<String>,
     pub exit: u64,
     pub commit: String,
-    /// How often each invariant was asked and broken, where that is counted.
-    #[serde(default)]
-    pub checks: BTreeMap<String, Asked>,
-}
-
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Asked {
-    pub asked: u64,
-    pub broken: u64,
 }
 
 impl Sim {
-    /// The marks of a row of the matrix that the simulator knows, and how often each was hit.
+    /// The marks of a row of the matrix, and how often each was hit: those that never were too.
     pub fn marks_of(&self, row: &FaultRow) -> Vec<(String, u64)> {
-        let known = row.marks.iter().map(|mark| (*mark).to_owned());
-        let known = known.filter(|mark| self.marks.contains_key(mark) || self.missing_marks.contains(mark));
-        known.map(|mark| self.hits(mark)).collect()
+        row.marks
+            .iter()
+            .map(|mark| self.hits((*mark).to_owned()))
+            .collect()
     }
 
     /// Those of no row.
@@ -219,20 +209,14 @@ pub fn faults(evidence: &Evidence, patches: &[String]) -> Vec<String> {
 
 fn sim_faults(sim: &Sim) -> Vec<String> {
     let mut faults = Vec::new();
-    for row in MATRIX {
-        let marks = sim.marks_of(row);
-        let never = marks.iter().filter(|(_, hits)| *hits == 0);
-        faults.extend(never.map(|(mark, _)| format!("mark {mark}: never")));
-    }
-    let others = sim.other_marks();
-    let never = others.iter().filter(|(_, hits)| *hits == 0);
-    faults.extend(never.map(|(mark, _)| format!("mark {mark}: never")));
-    for (name, check) in &sim.checks {
-        if !INVARIANTS.iter().any(|row| row.name == name) {
-            faults.push(format!("{name}: in no row of tests/evidence/rows.rs"));
-        }
-        if check.broken > 0 || check.asked == 0 {
-            faults.push(format!("{name}: asked {}, broken {}", check.asked, check.broken));
+    let never = sim.missing_marks.iter();
+    faults.extend(never.map(|mark| format!("mark {mark}: never")));
+    for row in MATRIX.iter().filter(|row| row.elsewhere.is_empty()) {
+        if sim.marks_of(row).iter().all(|(_, hits)| *hits == 0) {
+            faults.push(format!(
+                "{}: it never took effect, and no test is named",
+                row.fault
+            ));
         }
     }
     for (verdict, seeds) in &sim.failures {

@@ -1,7 +1,5 @@
 //! The fault matrix, as the page tells it: what was done, and what had to happen. A mark is hit by the
-//! simulator where a fault took effect; each belongs to one row.
-
-use super::rows::OF_CALLBACKS;
+//! simulator where a fault took effect; each belongs to one row. A row has marks of its own, or names tests.
 
 /// A fault.
 pub struct FaultRow {
@@ -9,13 +7,9 @@ pub struct FaultRow {
     pub must: &'static str,
     pub checks: &'static str,
     pub marks: &'static [&'static str],
-    /// Who does it where the simulator does not.
-    pub elsewhere: &'static str,
+    /// Tests that hold what the simulator does not do, or does not do in this form: their file and name.
+    pub elsewhere: &'static [(&'static str, &'static str)],
 }
-
-/// The tests of what is no good request.
-const OF_REQUESTS: &str =
-    "[`api_sockets.rs`](../tests/it/api_sockets.rs), [`openapi.rs`](../tests/nodes/openapi.rs)";
 
 pub const MATRIX: &[FaultRow] = &[
     FaultRow {
@@ -35,97 +29,163 @@ pub const MATRIX: &[FaultRow] = &[
             "killed_backup",
             "killed_elsewhere",
         ],
-        elsewhere: "",
+        elsewhere: &[
+            (
+                "tests/nodes/n_loop.rs",
+                "daemon_killed_at_each_point_in_its_turn_ends_at_the_books_of_one_that_was_not",
+            ),
+            (
+                "tests/nodes/kill.rs",
+                "daemon_killed_two_hundred_times_ends_at_the_books_of_one_that_was_not",
+            ),
+        ],
     },
     FaultRow {
         fault: "power loss: writes dropped, torn, reordered",
         must: "the state is a prefix of the commits, with every acknowledged one",
         checks: "I2 I12 I13",
-        marks: &[
-            "lost_write",
-            "torn_write",
-            "reordered_write",
-            "lost_highwater",
-            "acknowledged_before_loss",
-        ],
-        elsewhere: "",
+        marks: &["lost_write", "torn_write", "reordered_write", "lost_highwater"],
+        elsewhere: &[(
+            "src/store/tests/power.rs",
+            "what_was_acknowledged_survives_power_losses",
+        )],
     },
     FaultRow {
         fault: "a failed sync, an I/O error",
         must: "it ends at once and starts anew; the file is checked",
         checks: "I2 I12 I30",
-        marks: &["eio_write", "eio_sync", "eio_read", "quick_check_after"],
-        elsewhere: "",
+        marks: &["eio_write", "eio_sync", "eio_read"],
+        elsewhere: &[(
+            "src/store/tests/power.rs",
+            "what_a_restart_after_a_failed_sync_writes_survives_a_power_loss",
+        )],
     },
     FaultRow {
         fault: "disk full",
         must: "a named state, which ends by itself",
         checks: "I9 I10 I26 I30",
-        marks: &["full_write", "full_resumed", "full_at_start"],
-        elsewhere: "",
+        marks: &["full_write"],
+        elsewhere: &[
+            (
+                "tests/it/full_disk.rs",
+                "a_full_disk_is_a_named_state_that_ends_by_itself",
+            ),
+            (
+                "tests/it/full_disk.rs",
+                "a_disk_without_room_for_the_lock_file_is_waited_for",
+            ),
+        ],
     },
     FaultRow {
         fault: "a busy database",
         must: "the whole transaction again, never half",
         checks: "I9 I15 I30",
-        marks: &["busy_retried", "busy_given_up"],
-        elsewhere: "",
+        marks: &["busy_retried"],
+        elsewhere: &[
+            ("tests/it/service.rs", "a_locked_database_is_no_illness"),
+            (
+                "tests/it/service.rs",
+                "a_database_that_is_locked_at_the_start_is_waited_for",
+            ),
+        ],
     },
     FaultRow {
         fault: "clocks that jump",
         must: "only expiry, eviction and time stamps move",
         checks: "I14 I21",
         marks: &["clock_back", "clock_forward_years", "clock_back_with_leases"],
-        elsewhere: "",
+        elsewhere: &[
+            (
+                "tests/it/invoice_properties.rs",
+                "seeds_keep_invoices_what_their_payments_say",
+            ),
+            (
+                "tests/it/callback_clock.rs",
+                "clock_that_was_ahead_does_not_freeze_what_was_queued_meanwhile",
+            ),
+        ],
     },
     FaultRow {
         fault: "a node that is down, hangs or starts",
         must: "it waits; the other chains go on",
         checks: "I28 I29",
-        marks: &["unreachable", "hang_ended", "other_chain_went_on"],
-        elsewhere: "",
+        marks: &["unreachable", "hang_ended"],
+        elsewhere: &[
+            (
+                "tests/it/cases_restart.rs",
+                "c27_every_step_of_a_node_restart_passes_and_is_told_in_words",
+            ),
+            (
+                "tests/it/service.rs",
+                "a_node_that_hangs_is_waited_for_and_a_stop_does_not_wait",
+            ),
+        ],
     },
     FaultRow {
         fault: "a node that is behind",
         must: "it holds: no rollback, no credit",
         checks: "I3 I7",
         marks: &["node_behind", "held_behind"],
-        elsewhere: "",
+        elsewhere: &[],
     },
     FaultRow {
         fault: "a node in initial download, or pruned",
         must: "no credit past the gap, which is named",
         checks: "I3 I30",
         marks: &["syncing_no_credit", "pruned_gap", "missing_data"],
-        elsewhere: "",
+        elsewhere: &[],
     },
     FaultRow {
         fault: "a node that comes back on another fork",
         must: "back to the fork point, then forward",
         checks: "I7 I9",
-        marks: &["node_other_fork", "reorg_taken"],
-        elsewhere: "",
+        marks: &["node_other_fork"],
+        elsewhere: &[],
     },
     FaultRow {
         fault: "another network",
         must: "refused by name, nothing written",
         checks: "I30",
         marks: &["wrong_network"],
-        elsewhere: "",
+        elsewhere: &[],
     },
     FaultRow {
         fault: "a node that lies",
         must: "proof of work, links and roots; a second endpoint",
         checks: "I3 I9",
         marks: &[
-            "bad_block",
             "lie_amount",
             "lie_receipts",
             "lie_block",
             "lie_logs",
             "quorum_refused",
         ],
-        elsewhere: "",
+        elsewhere: &[
+            (
+                "tests/it/bitcoin_source/blocks.rs",
+                "block_that_breaks_a_rule_is_no_block",
+            ),
+            (
+                "tests/it/bitcoin_source/blocks.rs",
+                "mutated_block_never_panics_and_never_passes_as_the_block",
+            ),
+            (
+                "tests/it/bitcoin_source/mempool.rs",
+                "wrong_or_missing_answers_never_count_as_seen",
+            ),
+            (
+                "tests/it/bitcoin_source/tip.rs",
+                "absurd_numbers_are_a_bad_answer_that_names_the_field",
+            ),
+            (
+                "tests/it/bad_nodes.rs",
+                "a_node_on_another_network_is_believed_nothing",
+            ),
+            (
+                "tests/nodes/audit/lying.rs",
+                "a_node_that_lies_is_named_and_the_books_are_not_blamed",
+            ),
+        ],
     },
     FaultRow {
         fault: "nodes behind a balancer",
@@ -142,19 +202,14 @@ pub const MATRIX: &[FaultRow] = &[
             "receipt_without_status",
             "same_tx_other_log_index",
         ],
-        elsewhere: "",
+        elsewhere: &[],
     },
     FaultRow {
         fault: "blocks and lists twice, late, out of order",
         must: "the same tables",
         checks: "I7 I16",
-        marks: &[
-            "list_outdated",
-            "list_repeated",
-            "hint_spurious",
-            "partial_mempool_list",
-        ],
-        elsewhere: "",
+        marks: &["list_outdated", "list_repeated", "partial_mempool_list"],
+        elsewhere: &[],
     },
     FaultRow {
         fault: "reorgs of every depth and kind",
@@ -170,14 +225,14 @@ pub const MATRIX: &[FaultRow] = &[
             "flip_flop",
             "reinstated",
         ],
-        elsewhere: "",
+        elsewhere: &[],
     },
     FaultRow {
         fault: "the same transaction in another block",
         must: "the same deposit moved, one credit",
         checks: "I1 I7",
         marks: &["moved_while_credited", "mined_again_below_from"],
-        elsewhere: "",
+        elsewhere: &[],
     },
     FaultRow {
         fault: "an EVM transaction run again",
@@ -190,14 +245,14 @@ pub const MATRIX: &[FaultRow] = &[
             "reverted_run",
             "payer_changed",
         ],
-        elsewhere: "",
+        elsewhere: &[],
     },
     FaultRow {
         fault: "a coinbase",
         must: "due at depth 101; gone means gone",
         checks: "I3 I7",
         marks: &["coinbase_due", "coinbase_orphaned"],
-        elsewhere: "",
+        elsewhere: &[],
     },
     FaultRow {
         fault: "replacements, evictions, returns",
@@ -212,7 +267,7 @@ pub const MATRIX: &[FaultRow] = &[
             "evicted",
             "returned",
         ],
-        elsewhere: "",
+        elsewhere: &[],
     },
     FaultRow {
         fault: "receivers of every kind",
@@ -224,18 +279,29 @@ pub const MATRIX: &[FaultRow] = &[
             "receiver_redirect",
             "receiver_410",
             "receiver_429",
-            "parked",
             "dead_receiver",
             "crash_between_message_and_answer",
         ],
-        elsewhere: "",
+        elsewhere: &[(
+            "tests/it/callbacks.rs",
+            "dead_receiver_is_tried_along_the_ladder_then_the_event_is_parked_and_replayed_byte_by_byte",
+        )],
     },
     FaultRow {
         fault: "two daemons on one file",
         must: "the second is refused; one that was thawed fails its next write",
         checks: "I22",
         marks: &["second_refused", "thawed_daemon"],
-        elsewhere: "",
+        elsewhere: &[
+            (
+                "tests/it/store_open.rs",
+                "a_new_file_opens_again_and_a_second_daemon_is_refused",
+            ),
+            (
+                "src/store/tests/shell.rs",
+                "a_daemon_that_was_overtaken_writes_nothing_more",
+            ),
+        ],
     },
     FaultRow {
         fault: "an old backup restored",
@@ -247,14 +313,23 @@ pub const MATRIX: &[FaultRow] = &[
             "reserved_skipped",
             "credit_state_told",
         ],
-        elsewhere: "",
+        elsewhere: &[],
     },
     FaultRow {
         fault: "an upgrade cut off",
         must: "whole or not at all",
         checks: "I23",
         marks: &[],
-        elsewhere: "the store's tests",
+        elsewhere: &[
+            (
+                "src/store/tests/power.rs",
+                "killed_at_any_point_of_its_first_start_a_database_opens_at_the_next",
+            ),
+            (
+                "src/store/tests/versions.rs",
+                "an_upgrade_that_fails_leaves_the_version_before_it",
+            ),
+        ],
     },
     FaultRow {
         fault: "an API request again, in parallel, with a crash between, with another body",
@@ -269,21 +344,37 @@ pub const MATRIX: &[FaultRow] = &[
             "group_commit",
             "group_commit_refusal",
         ],
-        elsewhere: "",
+        elsewhere: &[],
     },
     FaultRow {
         fault: "malformed HTTP",
         must: "refused, bounded, others are served",
         checks: "I26 I30",
         marks: &[],
-        elsewhere: OF_REQUESTS,
+        elsewhere: &[
+            (
+                "tests/it/api_sockets.rs",
+                "a_length_and_chunks_in_one_request_smuggle_no_second_one",
+            ),
+            ("tests/it/api_sockets.rs", "old_and_odd_heads_have_an_answer"),
+            (
+                "tests/nodes/openapi.rs",
+                "a_foreign_client_finds_the_server_as_its_document_describes_it",
+            ),
+        ],
     },
     FaultRow {
         fault: "callback URLs to private places",
         must: "refused when they are entered and when they are dialled",
         checks: "I25",
         marks: &[],
-        elsewhere: OF_CALLBACKS,
+        elsewhere: &[
+            (
+                "tests/it/callback_urls.rs",
+                "no_spelling_of_a_denied_address_is_accepted",
+            ),
+            ("tests/it/callback_dial.rs", "no_denied_address_is_ever_dialled"),
+        ],
     },
     FaultRow {
         fault: "a forged, replayed or dated inbox webhook",
@@ -296,7 +387,7 @@ pub const MATRIX: &[FaultRow] = &[
             "inbox_set_aside",
             "inbox_external_credit",
         ],
-        elsewhere: "",
+        elsewhere: &[],
     },
     FaultRow {
         fault: "what an operator does meanwhile",
@@ -304,16 +395,14 @@ pub const MATRIX: &[FaultRow] = &[
         checks: "I7 I8 I16",
         marks: &[
             "rule_added_while_block_was_read",
-            "rescan_met_reorg",
             "policy_edited",
             "tier_by_sum",
             "payjoin",
             "token_unlisted",
             "tag_of_another_branch",
-            "restart_over_a_due_height",
             "invoice_expired",
             "invoice_reopened",
         ],
-        elsewhere: "",
+        elsewhere: &[("tests/it/operator.rs", "a_rescan_never_applies_what_a_reorg_took")],
     },
 ];

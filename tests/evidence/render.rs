@@ -1,7 +1,7 @@
 //! The page, from what the runs left.
 
 use super::data::{Evidence, Measured, Sim};
-use super::matrix::MATRIX;
+use super::matrix::{FaultRow, MATRIX};
 use super::rows::INVARIANTS;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ pub fn page(evidence: &Evidence, limits: &str) -> String {
     );
     measured(&mut page, evidence.measured.as_ref());
     seeds(&mut page, evidence.sim.as_ref());
-    invariants(&mut page, evidence.sim.as_ref());
+    invariants(&mut page);
     matrix(&mut page, evidence.sim.as_ref());
     bugs(&mut page, evidence);
     kills(&mut page, evidence);
@@ -126,70 +126,88 @@ fn seeds(page: &mut String, sim: Option<&Sim>) {
     );
 }
 
-fn invariants(page: &mut String, sim: Option<&Sim>) {
+fn invariants(page: &mut String) {
     heading(page, "What must always hold");
-    let has_counts = sim.is_some_and(|sim| !sim.checks.is_empty());
-    let rows = INVARIANTS.iter().map(|row| {
-        let texts = [row.name, row.property, row.when, row.by].map(str::to_owned);
-        let check = sim.and_then(|sim| sim.checks.get(row.name));
-        let counts = check.map_or(["-".to_owned(), "-".to_owned()], |check| {
-            [check.asked, check.broken].map(number)
-        });
-        match has_counts {
-            true => [&texts[..], &counts[..]].concat(),
-            false => texts.to_vec(),
-        }
-    });
-    let columns = ["name", "property", "when", "asked by", "asked", "broken"];
-    let shown = if has_counts { 6 } else { 4 };
     let _ = writeln!(
         page,
         "**S**: after every step, **R**: after every restart, **Q**: once the world is at rest, **E**: by \
          what outsiders were told.\n"
     );
-    table(page, &columns[..shown], rows);
+    let rows = INVARIANTS.iter().map(|row| {
+        [row.name, row.property, row.when, row.by]
+            .map(str::to_owned)
+            .to_vec()
+    });
+    table(page, &["name", "property", "when", "asked by"], rows);
+}
+
+fn told(marks: &[(String, u64)]) -> String {
+    let marks = marks.iter().map(|(mark, hits)| match hits {
+        0 => format!("**{mark} 0**"),
+        hits => format!("{mark} {}", number(*hits)),
+    });
+    marks.collect::<Vec<_>>().join(", ")
+}
+
+/// What took effect. Where nothing did, the row says so, whatever it names.
+fn took_effect(row: &FaultRow, sim: Option<&Sim>) -> String {
+    let Some(sim) = sim else {
+        return row.marks.join(", ");
+    };
+    let marks = sim.marks_of(row);
+    let held = match row.elsewhere {
+        [] => "held by nothing",
+        _ => "held by the tests beside",
+    };
+    match (marks.is_empty(), marks.iter().any(|(_, hits)| *hits > 0)) {
+        (true, _) => format!("**not simulated**, {held}"),
+        (false, false) => format!("{}: {held}", told(&marks)),
+        (false, true) => told(&marks),
+    }
+}
+
+/// Tests by their file and name, each file once.
+fn named(tests: &[(&str, &str)]) -> String {
+    let mut files: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (file, test) in tests {
+        match files.last_mut().filter(|(last, _)| last == file) {
+            Some((_, names)) => names.push(test),
+            None => files.push((file, vec![test])),
+        }
+    }
+    let files = files.into_iter().map(|(file, names)| {
+        let name = file.trim_start_matches("tests/");
+        format!("[`{name}`](../{file}): {}", names.join(", "))
+    });
+    files.collect::<Vec<_>>().join("; ")
 }
 
 fn matrix(page: &mut String, sim: Option<&Sim>) {
     heading(page, "What was done to it");
     let _ = writeln!(
         page,
-        "Each number is how often the fault *took effect*, not how often it was drawn.\n"
+        "Each number is how often the fault *took effect* in the simulator, not how often it was drawn. \
+         Tests beside are of what it does not do, or not in that form.\n"
     );
     if sim.is_none() {
         let _ = writeln!(page, "{NOT_RUN}");
     }
-    let told = |marks: Vec<(String, u64)>| {
-        let marks = marks.into_iter().map(|(mark, hits)| match hits {
-            0 => format!("**{mark} never**"),
-            hits => format!("{mark} {}", number(hits)),
-        });
-        marks.collect::<Vec<_>>().join(", ")
-    };
     let rows = MATRIX.iter().map(|row| {
-        let marks = match sim {
-            Some(sim) if sim.marks_of(row).is_empty() => "**not simulated**".to_owned(),
-            Some(sim) => told(sim.marks_of(row)),
-            None => row.marks.join(", "),
-        };
-        let marks = if row.marks.is_empty() {
-            row.elsewhere.to_owned()
-        } else {
-            marks
-        };
-        vec![
-            row.fault.to_owned(),
-            row.must.to_owned(),
-            row.checks.to_owned(),
-            marks,
-        ]
+        let own = [row.fault, row.must, row.checks].map(str::to_owned);
+        [&own[..], &[took_effect(row, sim), named(row.elsewhere)]].concat()
     });
-    let others = sim.map(|sim| sim.other_marks()).unwrap_or_default();
+    let others = sim.map(Sim::other_marks).unwrap_or_default();
     let beside = (!others.is_empty()).then(|| {
         let cells = ["beside", "as if nothing had been", ""].map(str::to_owned);
-        [cells.to_vec(), vec![told(others)]].concat()
+        [&cells[..], &[told(&others), String::new()]].concat()
     });
-    let columns = ["fault", "what must happen", "checks", "took effect"];
+    let columns = [
+        "fault",
+        "what must happen",
+        "checks",
+        "took effect",
+        "tests beside",
+    ];
     table(page, &columns, rows.chain(beside));
 }
 

@@ -10,7 +10,7 @@ pub struct InvariantRow {
 }
 
 /// The tests of where callbacks may go.
-pub const OF_CALLBACKS: &str =
+const OF_CALLBACKS: &str =
     "[`callback_dial.rs`](../tests/it/callback_dial.rs), [`callback_urls.rs`](../tests/it/callback_urls.rs)";
 
 pub const INVARIANTS: &[InvariantRow] = &[
@@ -126,7 +126,9 @@ pub const INVARIANTS: &[InvariantRow] = &[
         name: "I21",
         property: "Time makes and unmakes no money",
         when: "S",
-        by: "tables, after jumps of clocks",
+        by: "[`invoice_properties.rs`](../tests/it/invoice_properties.rs), \
+             [`callback_clock.rs`](../tests/it/callback_clock.rs); it has no check of its own in the \
+             simulator, where clocks jump under all others",
     },
     InvariantRow {
         name: "I22",
@@ -138,7 +140,8 @@ pub const INVARIANTS: &[InvariantRow] = &[
         name: "I23",
         property: "An upgrade is done or not done",
         when: "R",
-        by: "the store's tests: killed at every point of the schema's creation",
+        by: "[`power.rs`](../src/store/tests/power.rs): killed at every point of the schema's creation; \
+             [`versions.rs`](../src/store/tests/versions.rs)",
     },
     InvariantRow {
         name: "I24",
