@@ -16,6 +16,7 @@ mod shell;
 mod step;
 mod targets;
 mod tasked;
+mod upgrades;
 mod versions;
 
 use std::path::PathBuf;

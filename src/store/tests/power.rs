@@ -11,19 +11,19 @@ use super::{Scratch, note, notes};
 use crate::store::{Database, OpenMode, StoreError};
 
 /// A folder whose disk is played.
-struct Disk {
+pub(super) struct Disk {
     folder: tempfile::TempDir,
 }
 
 impl Disk {
-    fn new() -> Disk {
+    pub(super) fn new() -> Disk {
         vfs::install();
         let folder = tempfile::tempdir().unwrap();
         vfs::begin(folder.path());
         Disk { folder }
     }
 
-    fn path(&self) -> PathBuf {
+    pub(super) fn path(&self) -> PathBuf {
         self.folder.path().join("ledger.db")
     }
 
@@ -41,9 +41,9 @@ impl Disk {
         database
     }
 
-    fn lose_power(&self, database: Database, seed: u64) {
+    pub(super) fn lose_power(&self, opened: impl Sized, seed: u64) {
         vfs::kill();
-        drop(database);
+        drop(opened);
         let mut state = seed;
         vfs::lose_power(&mut |below| {
             state = state

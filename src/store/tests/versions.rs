@@ -18,7 +18,7 @@ const RELEASED: Option<&str> = None;
 const CHANGELOG: &str = include_str!("../../../CHANGELOG.md");
 
 /// A made-up history: a column, then a table that is rebuilt because SQLite cannot alter a constraint.
-const MADE_UP: Schema = Schema {
+pub(super) const MADE_UP: Schema = Schema {
     fresh: "CREATE TABLE shelves (id INTEGER PRIMARY KEY,
                 room TEXT NOT NULL DEFAULT '' CHECK (room <> 'attic'),
                 width INTEGER NOT NULL DEFAULT 0) STRICT; -- in centimetres
@@ -37,7 +37,8 @@ const MADE_UP: Schema = Schema {
          ALTER TABLE shelves_new RENAME TO shelves;",
     ],
 };
-const MADE_UP_1: &str = "CREATE TABLE shelves (id INTEGER PRIMARY KEY, room TEXT NOT NULL DEFAULT '') STRICT;
+pub(super) const MADE_UP_1: &str =
+    "CREATE TABLE shelves (id INTEGER PRIMARY KEY, room TEXT NOT NULL DEFAULT '') STRICT;
     CREATE TABLE books (id INTEGER PRIMARY KEY, shelf INTEGER NOT NULL REFERENCES shelves (id)) STRICT;
     CREATE INDEX books_by_shelf ON books (shelf);";
 
@@ -48,16 +49,21 @@ fn memory() -> Connection {
 }
 
 /// A file as version 1 made it.
-fn released(schema: &str) -> Connection {
+pub(super) fn released(schema: &str) -> Connection {
     let conn = memory();
+    release(&conn, schema);
+    conn
+}
+
+/// Makes an empty file one of version 1.
+pub(super) fn release(conn: &Connection, schema: &str) {
     conn.execute_batch(schema).unwrap();
     conn.pragma_update(None, "application_id", APPLICATION_ID)
         .unwrap();
     conn.pragma_update(None, "user_version", 1).unwrap();
-    conn
 }
 
-fn fresh(schema: &Schema) -> Connection {
+pub(super) fn fresh(schema: &Schema) -> Connection {
     let mut conn = memory();
     schema.create(&mut conn).unwrap();
     conn
@@ -65,7 +71,7 @@ fn fresh(schema: &Schema) -> Connection {
 
 /// Every object of a schema, with its definition cut at the commas and sorted: `ALTER TABLE` writes a new
 /// column behind the table's constraints, which means the same.
-fn shape(conn: &Connection) -> Vec<(String, Vec<String>)> {
+pub(super) fn shape(conn: &Connection) -> Vec<(String, Vec<String>)> {
     let all = "SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema ORDER BY 1";
     let mut statement = conn.prepare(all).unwrap();
     let object = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, String>(1)?));
