@@ -6,7 +6,7 @@ use super::report_file::ReportFile;
 use super::{Outcome, Problem};
 use crate::check::split_refusal;
 use crate::config::Config;
-use crate::drill::{self, DrillError};
+use crate::drill::{self, DrillError, Untried};
 use crate::store::StoreError;
 use crate::telemetry::error_line;
 use std::path::Path;
@@ -127,15 +127,26 @@ pub(super) fn drill(out: &mut Out, config: &Config, args: &Drill) -> anyhow::Res
     match (report.is_clean, report.is_complete) {
         (true, true) => Ok(Outcome::Done),
         (false, _) => Ok(Outcome::Found),
-        (true, false) if !report.is_tried => Err(Problem::misuse(
-            "nothing could be tried, so that this says nothing about the database",
-            "drill one that has followed its chains; --days N goes further back",
-        )
-        .into()),
-        (true, false) => Err(Problem::misuse(
-            "not everything could be fed again",
-            "see what was NOT FED and why; --without-nodes feeds what needs no node",
-        )
-        .into()),
+        (true, false) => Err(not_whole(report.untried())),
     }
+}
+
+/// Nothing was found, and not everything was looked at, or nothing.
+fn not_whole(untried: Option<Untried>) -> anyhow::Error {
+    let Some(why) = untried else {
+        let next = "see what was NOT FED and why; --without-nodes feeds what needs no node";
+        return Problem::misuse("not everything could be fed again", next).into();
+    };
+    let next = match why {
+        Untried::NotFed => "see NOT FED: wait for the node, or mend what is said there, then run it again",
+        Untried::LeftOut => {
+            "leave out --without-nodes: blocks come again then; --days N goes further back for the rest"
+        }
+        Untried::Nothing => "drill one that has followed its chains; --days N goes further back",
+    };
+    Problem::misuse(
+        "nothing could be tried, so that this says nothing about the database",
+        next,
+    )
+    .into()
 }

@@ -15,7 +15,7 @@ mod words;
 
 pub use copy::OPENING;
 pub use error::DrillError;
-pub use report::{Broken, Changed, Fed, Input, Report, Restored, Settled, Unexpected};
+pub use report::{Broken, Changed, Fed, Input, Report, Restored, Settled, Unexpected, Untried};
 
 use crate::clock::Clock;
 use crate::config::{ChainConfig, Config};
@@ -201,6 +201,7 @@ async fn in_copy(
     let lines = lines(config, drill, &bench, left_out).await?;
     let spans = (drill.days, drill.passes);
     let mut report = report::begin(bench.at_ms, bench.bytes, generation, spans);
+    report.is_without_nodes = drill.is_without_nodes;
     if !drill.is_without_nodes && drill.chain.is_none() {
         not_drilled(config, &bench, &mut report).await?;
     }

@@ -1,7 +1,8 @@
 //! What a drill found, in JSON and in words.
 
 use super::words::{
-    changed_line, counted, input_words, restored_line, settled_words, size, well_words, what_words,
+    changed_line, counted, input_words, restored_line, settled_words, size, untried_words, well_words,
+    what_words,
 };
 use crate::clock::rfc3339;
 use crate::rules::invariants::Invariant;
@@ -199,8 +200,22 @@ pub struct Report {
     pub is_complete: bool,
     /// Something that came in was there to be fed.
     pub is_tried: bool,
+    /// Blocks and lists were left out because somebody said so.
+    #[serde(skip)]
+    pub is_without_nodes: bool,
     /// Where the copy is, if it was to be kept.
     pub kept: Option<String>,
+}
+
+/// Why nothing could be tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Untried {
+    /// Something could not be fed, and nothing else was there.
+    NotFed,
+    /// Blocks and lists were left out, and nothing else was there.
+    LeftOut,
+    /// Nothing was there.
+    Nothing,
 }
 
 /// More of these say nothing new.
@@ -302,6 +317,17 @@ impl Report {
         self.is_complete = self.is_tried && self.fed.iter().all(|fed| fed.why_not.is_none());
     }
 
+    /// Why nothing was tried; `None` where something was.
+    pub fn untried(&self) -> Option<Untried> {
+        let is_unfed = self.fed.iter().any(|fed| fed.why_not.is_some());
+        match (self.is_tried, is_unfed, self.is_without_nodes) {
+            (true, _, _) => None,
+            (false, true, _) => Some(Untried::NotFed),
+            (false, false, true) => Some(Untried::LeftOut),
+            (false, false, false) => Some(Untried::Nothing),
+        }
+    }
+
     /// For people, one line each.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!(
@@ -386,13 +412,13 @@ impl Report {
         );
         match (self.is_clean, self.is_complete) {
             (true, true) => format!("nothing changed: {compared}"),
-            (true, false) if !self.is_tried => {
-                let days = counted(self.days.into(), "day");
-                format!(
-                    "nothing could be tried: nothing of the last {days} is there to come again; {compared}"
-                )
-            }
-            (true, false) => format!("nothing changed of what was fed: {compared}; not everything could be"),
+            (true, false) => match self.untried() {
+                Some(why) => {
+                    let why = untried_words(why, &counted(self.days.into(), "day"));
+                    format!("nothing could be tried: {why}; {compared}")
+                }
+                None => format!("nothing changed of what was fed: {compared}; not everything could be"),
+            },
             (false, _) => {
                 let mut found = Vec::new();
                 if self.changed_rows > 0 {

@@ -1,6 +1,6 @@
 //! A drill's report in words.
 
-use super::report::{Changed, Fed, Input, Restored, Settled};
+use super::report::{Changed, Fed, Input, Restored, Settled, Untried};
 use crate::telemetry::plural;
 
 pub(super) fn restored_line(restored: &Restored) -> String {
@@ -49,6 +49,18 @@ pub(super) fn well_words(fed: &Fed) -> String {
         // The requests are not kept.
         Input::Idempotency => "each the first one (looked up, not sent)".to_owned(),
         Input::Deliveries => "same ids, same bytes".to_owned(),
+    }
+}
+
+/// Why nothing could be tried.
+pub(super) fn untried_words(why: Untried, days: &str) -> String {
+    match why {
+        Untried::NotFed => format!("see NOT FED; nothing else of the last {days} is there to come again"),
+        Untried::LeftOut => format!(
+            "--without-nodes leaves out blocks and lists, and no request, webhook or callback of the last \
+             {days} is there to come again"
+        ),
+        Untried::Nothing => format!("nothing of the last {days} is there to come again"),
     }
 }
 

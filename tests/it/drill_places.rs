@@ -227,20 +227,61 @@ fn a_drill_without_anything_to_try_says_so_and_is_no_good_news() {
         let (said, why) = (text(&output.stdout), text(&output.stderr));
         assert_eq!(output.status.code(), Some(2), "{args:?}: {said}{why}");
         assert!(
-            said.contains("nothing could be tried: nothing of the last 3,650 days"),
-            "{said}"
-        );
-        assert!(
             why.contains("nothing could be tried") && why.contains("next: "),
             "{why}"
         );
+        let is_backup = args.len() > 5;
+        let nothing = said.contains("nothing could be tried: nothing of the last 3,650 days");
+        assert_eq!(nothing, !is_backup, "{said}");
         let is_named = said.contains("NOT FED: not tried: the backup has read no block of it");
-        assert_eq!(is_named, args.len() > 5, "{said}");
+        assert_eq!(is_named, is_backup, "{said}");
     }
     let output = daemon.cli(&[&backup[..], &["--json"]].concat());
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     for (key, is) in [("is_clean", true), ("is_complete", false), ("is_tried", false)] {
         assert_eq!(report[key], is, "{key}: {report}");
+    }
+}
+
+/// Blocks and a credit are there, and no request, webhook or callback.
+#[test]
+fn what_was_left_out_or_not_fed_is_told_as_such_and_not_as_a_database_without_anything() {
+    let node = FakeNode::regtest(3);
+    node.mine(vec![tx(&[coin(7)], &[(script(D1), 1_000)])]);
+    let setup = Setup {
+        confirmations: 1,
+        chain_lines: "start = 1\n".to_owned(),
+        ..Setup::for_stub(&node.stub)
+    };
+    let mut daemon = Daemon::watching(&setup, D1, 4);
+    assert_eq!(daemon.net_sum(), 1_000);
+    daemon.stop();
+    daemon.json(&["backup", "b1.db"]);
+    let drill = |more: &[&str]| {
+        let output = daemon.cli(&[&["drill", "--days", DAYS, "--passes", "1"], more].concat());
+        let (said, why) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(2), "{more:?}: {said}{why}");
+        assert!(!said.contains("tried: nothing of the last"), "{more:?}: {said}");
+        assert!(!why.contains("followed its chains"), "{more:?}: {why}");
+        (said, why)
+    };
+    for more in [
+        &["--without-nodes"][..],
+        &["--without-nodes", "--from-backup", "b1.db"],
+    ] {
+        let (said, why) = drill(more);
+        let line = "nothing could be tried: --without-nodes leaves out blocks and lists, and no request, \
+                    webhook or callback of the last 3,650 days is there to come again";
+        assert!(said.contains(line), "{said}");
+        assert!(why.contains("next: leave out --without-nodes"), "{why}");
+    }
+    node.back_to(2);
+    for more in [&[][..], &["--from-backup", "b1.db"]] {
+        let (said, why) = drill(more);
+        let line = "NOT FED: not tried: the node is 2 blocks behind, at height 2";
+        assert!(said.contains(line), "{said}");
+        assert!(said.contains("nothing could be tried: see NOT FED"), "{said}");
+        assert!(why.contains("next: see NOT FED: wait for the node"), "{why}");
     }
 }
 
