@@ -6,7 +6,7 @@ use super::dials::ReadingDial;
 use super::pinned::{Pin, Pinned, Recorded};
 use super::report::Step;
 use super::restored::is_under_way;
-use super::waiting::{Far, PATIENCE, STALLED_PAUSE, Told, Waiting};
+use super::waiting::{Far, PATIENCE, STALLED_PAUSE, Told, Trouble, Waiting};
 use super::words::counted;
 use super::{DrillError, Stop};
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
@@ -215,7 +215,7 @@ impl<S: ChainSource> Chain<S> {
         bench: &Bench,
         follower: &mut Follower<Pinned<S>>,
         key: ChainKey,
-    ) -> Result<Option<String>, DrillError> {
+    ) -> Result<Option<Trouble>, DrillError> {
         follower.step().await?;
         let row = bench
             .read("read the copy", move |tx| tx.chain_by_key(key))
@@ -230,23 +230,26 @@ impl<S: ChainSource> Chain<S> {
             | ChainState::WrongNetwork
             | ChainState::PrunedGap
             | ChainState::ReorgTooDeep
-            | ChainState::BadBlock => Some(format!("{}: {}", row.state.word(), row.state_reason)),
+            | ChainState::BadBlock => Some(Trouble {
+                why: format!("{}: {}", row.state.word(), row.state_reason),
+                is_halt: row.state.is_halt(),
+            }),
         })
     }
 
     /// Waits where nothing went on, and says so once. A node that has left the tip never goes on with it, and
-    /// is not waited for.
+    /// a halt does not end by itself: neither is waited for.
     async fn wait(
         &self,
         bench: &Bench,
         stand: &Stand,
         waiting: &mut Waiting,
-        why: &str,
+        Trouble { why, is_halt }: Trouble,
         told: Told<'_>,
     ) -> Result<(), Stop> {
         let stood = waiting.stood();
-        if stood >= PATIENCE {
-            return Err(Stop::WhyNot(why.to_owned()));
+        if is_halt || stood >= PATIENCE {
+            return Err(Stop::WhyNot(why));
         }
         if waiting.is_time_to_look(stood) {
             if let Err(left @ Stop::Left { .. }) = self.look(stand).await {
@@ -304,8 +307,8 @@ impl<S: ChainSource> Chain<S> {
                 told(format!("{} is restored, {at} of {tip}", self.alias));
             }
             if last.as_ref() == Some(&at) {
-                let why = trouble.unwrap_or_else(|| "the restore does not go on".to_owned());
-                self.wait(bench, stand, &mut waiting, &why, told).await?;
+                let trouble = trouble.unwrap_or_else(|| Trouble::stands("the restore does not go on"));
+                self.wait(bench, stand, &mut waiting, trouble, told).await?;
             } else {
                 waiting = Waiting::new(bench.clock);
             }
@@ -343,8 +346,8 @@ impl<S: ChainSource> Chain<S> {
                 told(format!("{} blocks, {at} of {tip}", self.alias));
             }
             if last.as_ref() == Some(&at) {
-                let why = trouble.unwrap_or(row.state_reason);
-                self.wait(bench, stand, &mut waiting, &why, told).await?;
+                let trouble = trouble.unwrap_or_else(|| Trouble::stands(&row.state_reason));
+                self.wait(bench, stand, &mut waiting, trouble, told).await?;
             } else {
                 waiting = Waiting::new(bench.clock);
             }

@@ -16,6 +16,23 @@ pub(super) const STALLED_PAUSE: Duration = Duration::from_millis(100);
 /// Between two looks whether the node still has the tip.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// Why nothing goes on.
+pub(super) struct Trouble {
+    pub(super) why: String,
+    /// It does not end by itself.
+    pub(super) is_halt: bool,
+}
+
+impl Trouble {
+    /// Nothing is known but this.
+    pub(super) fn stands(why: &str) -> Trouble {
+        Trouble {
+            why: why.to_owned(),
+            is_halt: false,
+        }
+    }
+}
+
 /// Since when nothing has gone on.
 pub(super) struct Waiting {
     clock: Clock,

@@ -223,6 +223,27 @@ fn a_drill_that_waits_for_its_node_says_so_and_goes_on_with_it() {
     );
 }
 
+/// A halt does not end by itself.
+#[test]
+fn a_block_that_halts_the_copy_is_named_and_not_waited_for() {
+    let shop = Shop::open();
+    // As a block that contradicts what the copy holds.
+    shop.spoil(
+        "CREATE TRIGGER planted BEFORE UPDATE OF next_height ON rescans \
+         BEGIN SELECT RAISE(ABORT, 'planted'); END",
+    );
+    let began = Clock::real().instant();
+    // The halt is an event, and so a finding.
+    let report = shop.report(1, &["--passes", "1"]);
+    let why = fed(&report, "blocks")["why_not"].as_str().unwrap_or_default();
+    assert!(
+        why.starts_with("bad_block: ") && why.contains("planted"),
+        "{report}"
+    );
+    let took = Clock::real().instant() - began;
+    assert!(took < Duration::from_secs(40), "{took:?}");
+}
+
 #[test]
 fn a_node_that_is_behind_keeps_only_its_own_part_from_being_tried() {
     let shop = Shop::open();
