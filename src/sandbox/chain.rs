@@ -71,6 +71,13 @@ pub(super) struct BranchTip {
     pub(super) status: &'static str,
 }
 
+/// The last block that a lagging node knows.
+struct Last {
+    hash: BlockHash,
+    height: u32,
+    arrival: u64,
+}
+
 /// Everything that the node knows.
 pub(super) struct Chain {
     blocks: BTreeMap<BlockHash, Block>,
@@ -81,8 +88,8 @@ pub(super) struct Chain {
     /// Every transaction that was ever made here.
     pub(super) txs: BTreeMap<Txid, Arc<Tx>>,
     arrivals: u64,
-    /// Blocks that came later are unknown: the node lags behind its network.
-    lags_at: Option<u64>,
+    /// The node lags behind its network: nothing is known but this block and what came before it, below it.
+    lags_at: Option<Last>,
     is_in_initial_download: bool,
     clock: Clock,
 }
@@ -128,7 +135,10 @@ impl Chain {
     }
 
     fn is_known(&self, block: &Block) -> bool {
-        self.lags_at.is_none_or(|last| block.arrival <= last)
+        self.lags_at.as_ref().is_none_or(|last| {
+            // A branch that gave way came before it, and may be as high or higher.
+            block.hash == last.hash || (block.arrival < last.arrival && block.height < last.height)
+        })
     }
 
     /// The block of the best chain at a height.
@@ -327,10 +337,14 @@ impl Chain {
         }
     }
 
-    /// Forgets the blocks that came after the one at this height of the best chain, until
-    /// [`Chain::catch_up`].
+    /// Goes back to this height of the best chain and forgets what came after that block, and all that is as
+    /// high on other branches, until [`Chain::catch_up`].
     pub(super) fn lag_at(&mut self, height: u32) {
-        self.lags_at = self.at(height).map(|block| block.arrival);
+        self.lags_at = self.at(height).map(|block| Last {
+            hash: block.hash,
+            height: block.height,
+            arrival: block.arrival,
+        });
         self.activate();
     }
 

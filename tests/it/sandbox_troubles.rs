@@ -136,3 +136,26 @@ fn each_trouble_of_a_node_is_a_named_state() {
         wait("following", ["", ""]);
     }
 }
+
+/// The branch that gave way came earlier, and stays the worse one: `118-119-120` / `118-119'-120'-121'`.
+#[test]
+fn a_node_that_lags_after_a_reorg_is_still_on_its_best_branch() {
+    let folder = tempfile::tempdir().unwrap();
+    let bitcoin = Sandbox::start(folder.path(), Clock::real()).unwrap();
+    let evm = EvmSandbox::start(31_337, Clock::real()).unwrap();
+    bitcoin.reorg(2, &[]).unwrap();
+    evm.reorg(2, &[]).unwrap();
+    let (tip, other) = ((bitcoin.height(), bitcoin.tip()), (evm.height(), evm.tip()));
+    for blocks in 1..=3_u32 {
+        let [at, beside] = [tip.0, other.0].map(|height| height - u64::from(blocks));
+        let [hash, below] = [bitcoin.block_hash(at), evm.block_hash(beside)].map(Option::unwrap);
+        bitcoin.lag(blocks);
+        evm.lag(blocks.into());
+        assert_eq!((bitcoin.height(), bitcoin.tip()), (at, hash), "lag {blocks}");
+        assert_eq!((evm.height(), evm.tip()), (beside, below), "lag {blocks}");
+        bitcoin.catch_up();
+        evm.catch_up();
+        assert_eq!((bitcoin.height(), bitcoin.tip()), tip, "after lag {blocks}");
+        assert_eq!((evm.height(), evm.tip()), other, "after lag {blocks}");
+    }
+}
