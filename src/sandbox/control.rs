@@ -96,8 +96,11 @@ async fn state(State(control): State<Control>) -> Response {
 }
 
 async fn go(State(control): State<Control>) -> Response {
-    control.gate.go();
-    json_response(StatusCode::OK, &json!({"did": "whoever pauses goes on"}))
+    let did = match control.gate.go() {
+        true => "whoever pauses goes on",
+        false => "nothing pauses now: the next `pause` is let through",
+    };
+    json_response(StatusCode::OK, &json!({"did": did}))
 }
 
 async fn reset(State(control): State<Control>) -> Response {

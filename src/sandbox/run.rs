@@ -14,9 +14,11 @@ impl Gate {
         Gate(Semaphore::new(0))
     }
 
-    /// Lets one pause end.
-    pub(super) fn go(&self) {
+    /// Lets one pause end: one that is under way (true), else the next one.
+    pub(super) fn go(&self) -> bool {
+        // Whoever waits takes it at once: what is left is for later.
         self.0.add_permits(1);
+        self.0.available_permits() == 0
     }
 
     async fn pause(&self) {
@@ -75,5 +77,26 @@ impl Run {
             text: line.to_string(),
             outcome,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future as _;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    #[test]
+    fn a_go_says_whether_anybody_paused() {
+        let gate = Gate::new();
+        let mut context = Context::from_waker(Waker::noop());
+        let mut pause = pin!(gate.pause());
+        assert!(pause.as_mut().poll(&mut context).is_pending());
+        assert!(gate.go(), "it pauses");
+        assert!(pause.as_mut().poll(&mut context).is_ready());
+        assert!(!gate.go(), "nobody does");
+        assert!(pin!(gate.pause()).poll(&mut context).is_ready(), "it was kept");
+        assert!(pin!(gate.pause()).poll(&mut context).is_pending(), "for one");
     }
 }

@@ -156,7 +156,9 @@ fn leaves_and_comes_back(hand: &Hand<'_>) {
     assert_eq!((second(), hand.height()), (json!(["waits", null]), begin + 2));
     hand.act("evict", json!({"tx": "second"}));
     assert_eq!(second(), json!(["gone", null]));
-    hand.act("resend", json!({"tx": "second"}));
+    let resend = || hand.act("resend", json!({"tx": "second"}))["did"].clone();
+    assert_eq!(resend(), "second waits again");
+    assert_eq!(resend(), "second waits already");
     hand.act("mine", json!({"blocks": 1}));
     hand.act("lag", json!({"blocks": 2}));
     assert_eq!((hand.height(), hand.state("lags")), (begin + 1, json!(true)));

@@ -74,6 +74,9 @@ pub(super) fn evict<N: Node>(node: &N, desk: &Desk, of: &OfTx) -> Result<Did, Re
 
 pub(super) fn resend<N: Node>(node: &N, desk: &Desk, of: &OfTx) -> Result<Did, Refused> {
     let txid = desk.find(N::ON, &of.tx)?;
+    if node.place(txid) == Place::Waits {
+        return Ok(Did::new(format!("{} waits already", of.tx)).of(txid));
+    }
     node.resend(txid).map_err(refused)?;
     Ok(Did::new(format!("{} waits again", of.tx)).of(txid))
 }
