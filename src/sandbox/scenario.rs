@@ -48,21 +48,45 @@ pub struct Fault {
 /// # Errors
 /// All of its faults.
 pub fn parse(text: &str) -> Result<Vec<Numbered>, Vec<Fault>> {
-    let (mut lines, mut faults) = (Vec::new(), Vec::new());
+    whole(tried(text), Vec::new())
+}
+
+/// A line as it was read, or what is wrong with its words.
+pub(super) struct Tried<'t> {
+    pub(super) number: usize,
+    pub(super) words: Vec<&'t str>,
+    pub(super) line: Result<Line, String>,
+}
+
+fn tried(text: &str) -> Vec<Tried<'_>> {
+    let mut all = Vec::new();
     for (number, words) in (1..).zip(text.lines().map(words)) {
         if words.is_empty() {
             continue;
         }
-        if lines.len() + faults.len() == STEPS_MAX {
-            let what = format!("more than {STEPS_MAX} steps");
-            faults.push(Fault { number, what });
+        let is_too_many = all.len() == STEPS_MAX;
+        let line = match is_too_many {
+            true => Err(format!("more than {STEPS_MAX} steps")),
+            false => line(&words),
+        };
+        all.push(Tried { number, words, line });
+        if is_too_many {
             break;
         }
-        match line(&words) {
+    }
+    all
+}
+
+/// The lines, where neither they nor what is foreseen of them has a fault.
+fn whole(all: Vec<Tried<'_>>, mut faults: Vec<Fault>) -> Result<Vec<Numbered>, Vec<Fault>> {
+    let mut lines = Vec::new();
+    for Tried { number, line, .. } in all {
+        match line {
             Ok(line) => lines.push(Numbered { number, line }),
             Err(what) => faults.push(Fault { number, what }),
         }
     }
+    faults.sort_by_key(|fault| fault.number);
     match faults.is_empty() {
         true => Ok(lines),
         false => Err(faults),
@@ -75,12 +99,9 @@ pub fn parse(text: &str) -> Result<Vec<Numbered>, Vec<Fault>> {
 /// # Errors
 /// All of its faults.
 pub fn read(text: &str, names: BTreeMap<String, On>) -> Result<Vec<Numbered>, Vec<Fault>> {
-    let lines = parse(text)?;
-    let faults = fore::faults(&lines, names);
-    match faults.is_empty() {
-        true => Ok(lines),
-        false => Err(faults),
-    }
+    let all = tried(text);
+    let foreseen = fore::faults(&all, names);
+    whole(all, foreseen)
 }
 
 /// Up to a word that begins with `#`.

@@ -2,21 +2,25 @@
 //! a chain does not have. Whether there is enough to pay with, or something to replace, only the step tells.
 
 use super::*;
-use crate::sandbox::scenario::{Fault, Line, Numbered};
+use crate::sandbox::scenario::{Fault, Line, Tried};
 
-/// The faults of a scenario, where these names stand for something already.
-pub(in crate::sandbox) fn faults(lines: &[Numbered], names: BTreeMap<String, On>) -> Vec<Fault> {
+/// The faults of the lines that can be read, where these names stand for something already.
+pub(in crate::sandbox) fn faults(lines: &[Tried<'_>], names: BTreeMap<String, On>) -> Vec<Fault> {
     let mut known = Names {
         names,
         is_open: false,
     };
     let mut faults = Vec::new();
-    for Numbered { number, line } in lines {
+    for Tried { number, words, line } in lines {
         let told = match line {
-            Line::Step(on, step) => known.foresee(*on, step),
+            Ok(Line::Step(on, step)) => known.foresee(*on, step),
             // Others may name something meanwhile.
-            Line::Wait(_) | Line::Pause => {
+            Ok(Line::Wait(_) | Line::Pause) => {
                 known.is_open = true;
+                Ok(())
+            }
+            Err(_) => {
+                known.allow_for(words);
                 Ok(())
             }
         };
@@ -48,6 +52,19 @@ impl Names {
         match on {
             On::Btc => bitcoin::foresee(step),
             On::Evm => evm::foresee(step),
+        }
+    }
+
+    /// What a line that cannot be read may do once it is mended: later lines are not to blame.
+    fn allow_for(&mut self, words: &[&str]) {
+        let Some(on) = words.first().and_then(|word| On::of_word(word)) else {
+            // It may be a wait or a pause.
+            self.is_open = true;
+            return;
+        };
+        let at = words.iter().position(|word| *word == "as");
+        if let Some(name) = at.and_then(|at| words.get(at + 1)) {
+            self.names.insert((*name).to_owned(), on);
         }
     }
 

@@ -234,3 +234,24 @@ btc double-spend before to thief
         [] as [&str; 0]
     );
 }
+
+#[test]
+fn a_line_that_cannot_be_read_keeps_no_fault_of_another_one_back_and_makes_none() {
+    let text = "\
+btc deposit order-1 nothing as first
+btc mine one
+evm deposit order-1 1 TUSD twice as pay
+evm fail pay
+evm evict first
+";
+    let expected = [
+        "line 1: \"nothing\" is no amount of BTC",
+        "line 2: \"one\" is no number of blocks",
+        "line 3: \"twice\" is not understood here",
+        "line 5: first is a transaction of btc",
+    ];
+    assert_eq!(foreseen(text, &[]), expected);
+    // It may be a pause once it is mended.
+    let text = "pause now\nbtc evict other\n";
+    assert_eq!(foreseen(text, &[]), ["line 1: `pause` stands alone"]);
+}
