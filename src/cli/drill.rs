@@ -48,9 +48,9 @@ fn not_drilled(args: &Drill, error: DrillError) -> anyhow::Error {
             }
             StoreError::SchemaTooNew { .. } => "drill it with the newer creditd that made it",
             StoreError::Refused(_) => "name the backup itself, without a log beside it",
-            _ => return anyhow::Error::new(error).context("drill"),
+            _ => return error.into(),
         },
-        _ => return anyhow::Error::new(error).context("drill"),
+        _ => return error.into(),
     };
     let file = args.from_backup.as_deref().unwrap_or(Path::new("")).display();
     Problem::misuse(format!("drill {file}: {}", backup_words(&error)), next).into()

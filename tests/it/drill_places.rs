@@ -328,3 +328,26 @@ fn a_file_that_is_no_backup_is_spoken_of_as_one_and_not_as_the_database() {
     }
     assert_eq!(shop.copies(), 0);
 }
+
+/// The first line says alone what could not be done.
+#[test]
+fn a_drill_that_cannot_begin_says_what_it_could_not_do() {
+    let node = FakeNode::regtest(3);
+    let daemon = Daemon::prepare(&Setup::for_stub(&node.stub));
+    daemon.watch(D1);
+    let head = |args: &[&str]| {
+        let output = daemon.cli(args);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        let line = said.lines().find(|line| line.starts_with("creditd: "));
+        line.unwrap_or_else(|| panic!("{said}")).to_owned()
+    };
+    let nowhere = head(&["drill", "--folder", "/nonexistent"]);
+    assert!(
+        nowhere.starts_with("creditd: make the folder /nonexistent/creditd-drill-"),
+        "{nowhere}"
+    );
+    std::fs::remove_file(daemon.database()).unwrap();
+    let gone = head(&["drill"]);
+    assert!(gone.starts_with("creditd: open the database"), "{gone}");
+}
