@@ -44,6 +44,7 @@ mod tests;
 mod trial;
 mod trigger;
 mod tx;
+mod typed;
 mod unattributed;
 mod unattributed_args;
 mod watch;
@@ -57,7 +58,7 @@ use crate::store::{AddressKind, StoreError};
 use address_args::Addresses;
 use args::{Chain, ChainArg, Cli, Command, Deposits, Listing, Page};
 use callback_args::{CallbackFilter, CallbackRetry, Callbacks, Endpoints};
-use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
+use clap::{ArgMatches, FromArgMatches as _};
 use import::Import;
 use inbox_args::InboxCommand;
 use invoice_args::Invoices;
@@ -111,10 +112,10 @@ impl Problem {
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     limits::survive_file_size();
-    let typed = Cli::command().try_get_matches();
+    let typed = typed::command().try_get_matches();
     let parsed = typed.and_then(|typed| {
         let cli = Cli::from_arg_matches(&typed);
-        let cli = cli.map_err(|error| error.format(&mut Cli::command()))?;
+        let cli = cli.map_err(|error| error.format(&mut typed::command()))?;
         Ok((cli, typed))
     });
     let (cli, typed) = match parsed {

@@ -20,8 +20,9 @@ Exit codes: 0 ended by Ctrl-C (SIGTERM, SIGHUP), 1 a step of the scenario was re
 
 /// Below the options of `trigger`.
 pub const TRIGGER: &str = "\
-TX is a name that was given with --as, or a transaction id. TO is an address of the chain, or a label such \
-as order-1, which stands for an address that nobody has the key of. Amounts are in whole units.
+TX is a name that was given with --as, or a transaction id: 64 hex digits, which `deposit` prints for what \
+was sent without a name. TO is an address of the chain, or a label such as order-1, which stands for an \
+address that nobody has the key of. Amounts are in whole units. `tags` and `fail` need --chain evm.
 
 Examples:
   creditd trigger deposit order-1 0.29 --as first
@@ -81,6 +82,10 @@ fn on(word: &str) -> Result<On, String> {
 #[derive(Debug, Subcommand)]
 pub enum What {
     /// Send a payment; it waits for a block
+    #[command(after_help = "\
+Examples:
+  creditd trigger deposit order-1 0.29 --as first
+  creditd trigger deposit --chain evm order-2 5 --token TUSD")]
     Deposit {
         /// An address, or a label such as order-1
         to: String,
@@ -95,10 +100,19 @@ pub enum What {
         name: Option<String>,
     },
     /// Mine a rival that spends what a transaction spends; if that is in a block, by a reorg
+    #[command(after_help = "\
+Example:
+  creditd trigger double-spend first --to elsewhere --as theft")]
     DoubleSpend(Rival),
     /// Send a rival with a higher fee, which takes the place of a transaction that waits
+    #[command(after_help = "\
+Example:
+  creditd trigger replace first --amount 0.3 --as second")]
     Replace(Rival),
     /// Replace the last blocks by one more others; what is not kept waits again
+    #[command(after_help = "\
+Example:
+  creditd trigger reorg 3 --keep first")]
     Reorg {
         /// How many blocks
         #[arg(allow_negative_numbers = true)]
@@ -108,38 +122,58 @@ pub enum What {
         keep: Vec<String>,
     },
     /// Drop a transaction from the mempool
+    #[command(after_help = "\
+Example:
+  creditd trigger evict first")]
     Evict {
-        /// A name or a transaction id
+        /// A name that was given with --as, or a transaction id (64 hex digits)
         tx: String,
     },
     /// Send a transaction again that was dropped
+    #[command(after_help = "\
+Example:
+  creditd trigger resend first")]
     Resend {
-        /// A name or a transaction id
+        /// A name that was given with --as, or a transaction id (64 hex digits)
         tx: String,
     },
-    /// EVM: let a transaction fail in every block to come
+    /// With --chain evm: let a transaction fail in every block to come
+    #[command(after_help = "\
+Example:
+  creditd trigger fail --chain evm pay")]
     Fail {
-        /// A name or a transaction id
+        /// A name that was given with --as, or a transaction id (64 hex digits)
         tx: String,
     },
     /// Let the node forget its last blocks; with 0 it knows them again
+    #[command(after_help = "\
+Example:
+  creditd trigger lag 2")]
     Lag {
         /// How many
         #[arg(allow_negative_numbers = true)]
         blocks: u32,
     },
     /// Mine blocks, the first with all that waits
+    #[command(after_help = "\
+Example:
+  creditd trigger mine 3")]
     Mine {
         /// How many
         #[arg(default_value_t = 1, allow_negative_numbers = true)]
         blocks: u32,
     },
-    /// EVM: say where the tags stand: 32 blocks behind the tip, at height @120, or none
+    /// With --chain evm: say where the tags stand
+    #[command(after_help = "\
+PLACE is 32 for so many blocks behind the tip, @120 for a height, or none: the node has no such tag.
+
+Example:
+  creditd trigger tags --chain evm --safe 32 --finalized @120")]
     Tags {
-        /// Of safe
+        /// Where safe stands: 32 (blocks behind the tip), @120 (a height) or none
         #[arg(long, value_name = "PLACE")]
         safe: Option<String>,
-        /// Of finalized
+        /// Where finalized stands, likewise
         #[arg(long, value_name = "PLACE")]
         finalized: Option<String>,
     },
@@ -147,6 +181,9 @@ pub enum What {
     ///
     /// down: 503, as from a proxy before a node that is gone. hang: no answer. limit: 429. login: 401.
     /// warming: the node is starting. up: none of these.
+    #[command(after_help = "\
+Example:
+  creditd trigger node --chain evm limit --for-ms 3000")]
     Node {
         /// down, hang, limit, login, warming or up
         trouble: String,
@@ -156,7 +193,7 @@ pub enum What {
     },
     /// Show both chains, what waits, and the names
     State,
-    /// Let a scenario go on that pauses
+    /// Let a scenario go on that pauses; where none does, the next `pause` is let through
     Go,
     /// Begin both chains anew, without names and troubles
     Reset,
@@ -165,7 +202,7 @@ pub enum What {
 /// A rival of a transaction.
 #[derive(Debug, Args)]
 pub struct Rival {
-    /// A name or a transaction id
+    /// A name that was given with --as, or a transaction id (64 hex digits)
     pub tx: String,
     /// Whom it pays instead
     #[arg(long, value_name = "TO")]

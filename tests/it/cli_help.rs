@@ -113,6 +113,54 @@ fn every_command_is_in_the_help_and_has_its_own() {
     assert!(help.contains("Exit codes: 0 done, 1 found a problem, 2 could not run."));
 }
 
+/// An option that a command always refuses is not in its help; the others have it.
+#[test]
+fn the_help_lists_no_option_that_the_command_refuses() {
+    let folder = folder();
+    let has = |path: &[&str], option: &str| {
+        let (help, _) = answer(creditd(&folder).args(path).arg("--help"), 0);
+        help.contains(option)
+    };
+    let without_json = ["init", "run", "demo", "sandbox", "completions", "man"];
+    let with_key: &[&[&str]] = &[
+        &["watch", "add"],
+        &["watch", "own"],
+        &["deposits", "hold"],
+        &["deposits", "release"],
+        &["chain", "accept-reorg"],
+        &["rescan"],
+        &["restored"],
+        &["merchant", "add"],
+        &["key", "create"],
+        &["key", "revoke"],
+        &["endpoint", "add"],
+        &["endpoint", "pause"],
+        &["endpoint", "resume"],
+        &["endpoint", "rotate-secret"],
+        &["endpoint", "test"],
+        &["callbacks", "retry"],
+        &["inbox", "retry"],
+        &["addresses", "repin"],
+    ];
+    for path in COMMANDS {
+        let is_refused = without_json.contains(&path[0]);
+        assert_eq!(has(path, "--json"), !is_refused, "{path:?}");
+        assert_eq!(
+            has(path, "--idempotency-key"),
+            with_key.contains(path),
+            "{path:?}"
+        );
+    }
+    // What is hidden is still refused with its reason.
+    for args in [
+        &["man", "--json"][..],
+        &["trigger", "mine", "--idempotency-key", "k"],
+    ] {
+        let (_, stderr) = answer(creditd(&folder).args(args), 2);
+        assert!(stderr.contains("leave out --"), "{args:?}: {stderr}");
+    }
+}
+
 #[test]
 fn what_cannot_run_ends_with_2_and_a_next_step() {
     let folder = folder();
