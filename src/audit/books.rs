@@ -2,7 +2,7 @@
 //! and that no row of the ledger was changed since the last run.
 
 use super::report::Damaged;
-use super::{Audit, Books, Broken, Ledger, Told};
+use super::{Audit, Books, Broken, Ledger, Told, Word};
 use crate::clock::rfc3339;
 use crate::rules::audit::{AuditPass, FindingKind};
 use crate::rules::invariants::Invariant;
@@ -33,7 +33,7 @@ pub(super) async fn pass(audit: &Audit, store: &Store, told: Told<'_>) -> Result
     for damaged in &damaged {
         let (table, what) = (&damaged.table, &damaged.what);
         tracing::error!(table, "audit: table {table} is damaged: {what}");
-        told(&format!("table {table} is damaged: {what}"));
+        told(Word::Line(&format!("table {table} is damaged: {what}")));
     }
     note(
         store,

@@ -3,7 +3,7 @@
 use super::ground::{ASKED_AGAIN, Ground, Node, Standing, Stop};
 use super::report::{ChainReport, Credits, unproven};
 use super::unspent::in_block;
-use super::{Told, words};
+use super::{Told, Word, words};
 use crate::chain::SourceError;
 use crate::chain::bitcoin::{BitcoinSource, BlockAgain};
 use crate::chain::evm::{Again, EvmSource};
@@ -100,7 +100,13 @@ async fn slices(ground: &Ground<'_>, node: &Node, credits: &mut Credits, told: T
             return Ok(());
         }
         let (alias, all) = (ground.config.alias(), counts.all);
-        told(&format!("{alias} credits: {} of {all}", credits.checked));
+        told(Word::Part {
+            line: &format!("{alias} credits: {} of {all}", credits.checked),
+            name: &format!("{alias} credits"),
+            done: credits.checked,
+            all,
+            per_second: None,
+        });
         ground
             .keep_pace(began, credits.checked - credits.by_unspent)
             .await;

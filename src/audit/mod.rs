@@ -131,8 +131,28 @@ pub enum AuditError {
     Store(#[from] StoreError),
 }
 
-/// Who hears how far it is, in a line for people.
-pub type Told<'a> = &'a mut (dyn FnMut(&str) + Send);
+/// What is told on the way.
+#[derive(Clone, Copy, Debug)]
+pub enum Word<'a> {
+    /// A line for people.
+    Line(&'a str),
+    /// How far a part is.
+    Part {
+        /// The same in a line.
+        line: &'a str,
+        /// What is looked at.
+        name: &'a str,
+        /// So much of `all` is done.
+        done: u64,
+        /// All there is to do.
+        all: u64,
+        /// How fast it goes, where that is known.
+        per_second: Option<u64>,
+    },
+}
+
+/// Who hears how far it is.
+pub type Told<'a> = &'a mut (dyn FnMut(Word<'_>) + Send);
 
 /// Asks. What was asked is noted slice by slice: dropped at any await, the next run goes on there.
 ///
@@ -153,7 +173,7 @@ pub async fn run(audit: &Audit, store: &Store, told: Told<'_>) -> Result<Report,
         ..Report::default()
     };
     if audit.scope.books {
-        told("books");
+        told(Word::Line("books"));
         report.books = Some(books::pass(audit, store, told).await?);
     }
     // However long the books took, the chains have all of it.

@@ -4,11 +4,11 @@ mod begin;
 mod earlier;
 mod paid;
 
-use super::Told;
 use super::ground::{Ground, Node, Standing, Stop};
 use super::held::{Read, ask, confirm};
 use super::limits::Unasked;
 use super::report::{ChainReport, Outputs, UNPROVEN_NAMED, unproven};
+use super::{Told, Word};
 use crate::clock::millis;
 use crate::rules::audit::AuditPass;
 use crate::store::{FindingRow, StoreError, Unread};
@@ -316,11 +316,17 @@ impl Walk<'_> {
             place.saturating_sub(first),
             (standing.top + 1).saturating_sub(first),
         );
-        told(&format!(
-            "{alias} outputs: {} %, block {place} of {}, {} blocks a second",
-            done * 100 / all.max(1),
-            standing.top,
-            self.blocks * 1_000 / ms
-        ));
+        let per_second = self.blocks * 1_000 / ms;
+        told(Word::Part {
+            line: &format!(
+                "{alias} outputs: {} %, block {place} of {}, {per_second} blocks a second",
+                done * 100 / all.max(1),
+                standing.top
+            ),
+            name: &format!("{alias} outputs"),
+            done,
+            all,
+            per_second: Some(per_second),
+        });
     }
 }

@@ -3,7 +3,7 @@
 
 use super::ground::{ASKED_AGAIN, Ground, Node, Standing, Stop};
 use super::report::{ChainReport, UnspentCoins};
-use super::{Told, held};
+use super::{Told, Word, held};
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource, Unspent, UnspentSet};
 use crate::config::ChainConfig;
 use crate::egress::HttpDial;
@@ -36,7 +36,15 @@ async fn walk(
     let first = ground.stand(node).await?;
     let scripts = scripts(ground, &first).await?;
     let alias = ground.config.alias().to_owned();
-    let mut tell = |hundredths: u8| told(&format!("{alias} unspent: {hundredths} %"));
+    let mut tell = |hundredths: u8| {
+        told(Word::Part {
+            line: &format!("{alias} unspent: {hundredths} %"),
+            name: &format!("{alias} unspent"),
+            done: hundredths.into(),
+            all: 100,
+            per_second: None,
+        });
+    };
     let walk = match ground.config {
         ChainConfig::Bitcoin(chain) => BitcoinConfig::of(chain).ok(),
         ChainConfig::Evm(_) => None,

@@ -3,6 +3,7 @@
 use super::audit_args::Audit;
 use super::open;
 use super::out::{self, Out};
+use super::progress::Progress;
 use super::report_file::ReportFile;
 use super::{Outcome, Problem};
 use crate::audit::{self, AuditError, ChainReport, Pace, Report, Scope, Walks};
@@ -34,7 +35,7 @@ pub(super) fn audit(out: &mut Out, config: &Config, args: &Audit) -> anyhow::Res
         walks: Walks::default(),
     };
     let report_to = args.report.as_deref().map(ReportFile::begin).transpose()?;
-    let report = run(config, &audit).map_err(out::could_not_run)?;
+    let report = run(config, &audit, out.json).map_err(out::could_not_run)?;
     match out.json {
         true => drop(out.json(&report)?),
         false => print(out, &report)?,
@@ -69,7 +70,7 @@ fn scope(args: &Audit) -> Scope {
 }
 
 /// Until it is done, or told to stop: what was asked until then need not be asked again.
-fn run(config: &Config, audit: &audit::Audit) -> anyhow::Result<Report> {
+fn run(config: &Config, audit: &audit::Audit, is_json: bool) -> anyhow::Result<Report> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -78,7 +79,7 @@ fn run(config: &Config, audit: &audit::Audit) -> anyhow::Result<Report> {
         let mut ends = Ends::usual().context("start the audit")?;
         let ended = tokio::select! { biased;
             by = ends.any() => Err(stopped(by)),
-            report = asked(config, audit) => report,
+            report = asked(config, audit, is_json) => report,
         };
         // A node that does not answer is not waited for.
         tokio::select! { biased;
@@ -100,8 +101,9 @@ fn stopped(by: SignalKind) -> anyhow::Error {
 }
 
 /// A damaged file is what it finds, wherever it comes upon that.
-async fn asked(config: &Config, audit: &audit::Audit) -> anyhow::Result<Report> {
-    let mut told = |line: &str| out::note(line);
+async fn asked(config: &Config, audit: &audit::Audit, is_json: bool) -> anyhow::Result<Report> {
+    let mut progress = Progress::new(is_json);
+    let mut told = |word: audit::Word<'_>| progress.tell(word);
     let ended = match open::plain_writer(config) {
         Ok(database) => {
             let store = Store::inline(database, audit.clock);

@@ -28,6 +28,7 @@ mod once;
 mod open;
 mod out;
 mod pages;
+mod progress;
 mod proof;
 mod proof_args;
 mod repair;

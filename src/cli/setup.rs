@@ -1,8 +1,10 @@
 //! `init`, `check` and `backup`: what needs files more than it needs money.
 
 use super::open;
-use super::out::{self, Out};
+use super::out::Out;
+use super::progress::Progress;
 use super::{Outcome, Problem};
+use crate::audit::Word;
 use crate::check::{Line, Verdict};
 use crate::config::{Config, DEFAULT_TOML};
 use crate::store::{Existing, StoreError};
@@ -79,15 +81,23 @@ pub(super) fn backup(out: &mut Out, config: &Config, file: &Path, replace: bool)
         Existing::Refuse
     };
     let mut told = 0;
+    let mut shown = Progress::new(out.json);
     let made = database
         .backup(file, existing, |progress| {
             let percent = progress.done_pages.saturating_mul(100) / progress.total_pages.max(1);
-            if percent >= told + 10 && percent < 100 {
+            if shown.is_drawing() || (percent >= told + 10 && percent < 100) {
                 told = percent;
-                out::note(&format!("{percent} % copied"));
+                shown.tell(Word::Part {
+                    line: &format!("{percent} % copied"),
+                    name: "pages copied",
+                    done: progress.done_pages,
+                    all: progress.total_pages,
+                    per_second: None,
+                });
             }
         })
         .map_err(|error| refused_target(file, error))?;
+    drop(shown);
     let file = made.path.display().to_string();
     if out.json {
         let bytes = made.bytes;
