@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// One seed in so many is fed to new daemons in another way, and one in so many in all ways.
 const FED_EVERY: u64 = 8;
-const FED_ALL_EVERY: u64 = 400;
+const FED_ALL_EVERY: u64 = 200;
 
 /// To one daemon in so many everything is fed again at the end.
 const AGAIN_EVERY: u64 = 8;
