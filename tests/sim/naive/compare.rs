@@ -39,8 +39,6 @@ struct Found {
     is_held: bool,
     /// It is held because no node said whether its transaction succeeded.
     is_status_unknown: bool,
-    /// How often it was replaced, or not, in turn.
-    changes: u64,
     was_released: bool,
     entries: u64,
     tx_height: Option<u64>,
@@ -84,9 +82,7 @@ fn found(tables: &Tables, chain: i64) -> Vec<Found> {
          EXISTS (SELECT 1 FROM audit WHERE output = o.id AND action = 'release'), \
          (SELECT count(*) FROM journal j JOIN credits c ON c.id = j.credit WHERE c.output = o.id), \
          (SELECT max(height) FROM inclusions WHERE tx = t.id), t.sender IS NOT NULL, \
-         ifnull(d.held_reason = 'status_unknown', 0), \
-         (SELECT count(*) FROM audit WHERE output = o.id AND action = 'move' \
-          AND from_state = 'replaced' AND to_state IN ('seen', 'replaced')) \
+         ifnull(d.held_reason = 'status_unknown', 0) \
          FROM outputs o JOIN txs t ON t.id = o.tx JOIN addresses a ON a.id = o.address \
          JOIN assets s ON s.id = o.asset LEFT JOIN deposits d ON d.output = o.id \
          WHERE t.chain = {chain} ORDER BY o.tx, o.vout"
@@ -114,7 +110,6 @@ fn found(tables: &Tables, chain: i64) -> Vec<Found> {
             due: height(row, 12),
             is_held: row.get(13).unwrap(),
             is_status_unknown: row.get(18).unwrap(),
-            changes: row.get::<_, i64>(19).unwrap() as u64,
             was_released: row.get(14).unwrap(),
             entries: row.get::<_, i64>(15).unwrap() as u64,
             tx_height: height(row, 16),
@@ -362,8 +357,8 @@ impl Sight {
                 // Nobody looks for what is listed no more: it goes where its transaction goes.
                 false => self.naive.mined.contains_key(&row.at.0),
             };
-            // It may have failed in truth: it stays held, for a person to look.
-            let is_doubtful = row.is_status_unknown && row.entries == 0;
+            // It may have failed in truth: it stays held for a person to look, who may let it go.
+            let is_doubtful = (row.is_status_unknown && row.entries == 0) || row.was_released;
             let may_be_there = is_paid || is_doubtful && self.naive.mined.contains_key(&row.at.0);
             if (row.is_in_block() || row.is_live()) && !may_be_there {
                 wrong.push(format!("{at} is not on the best chain: {row:?}"));
@@ -380,11 +375,8 @@ impl Sight {
             }
             let is_listed = row.execution == 0 && self.naive.seen.contains(&row.at);
             let can_wait = !self.is_evm || (row.execution == 0 && row.at.1 == 0);
-            // Each change takes twice the lists of the one before: a rest may be too short for the next.
-            let is_unsettled = row.state.as_deref() == Some("replaced") && row.changes >= 2;
             if self.moment == Moment::Rest
                 && can_wait
-                && !is_unsettled
                 && row.state.is_some()
                 && is_listed != (row.state.as_deref() == Some("seen"))
             {

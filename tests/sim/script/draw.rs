@@ -57,6 +57,7 @@ impl Script {
             0..=9 => Kind::Btc,
             10..=16 => Kind::Evm,
             17..=18 => Kind::Both,
+            _ if dice.once_in(2) => Kind::Btc,
             _ => Kind::WireEvm,
         };
         let kind = kind.unwrap_or(drawn);
