@@ -2,6 +2,7 @@
 //! It dies at an await of its parts, at a point of the code, at a statement, a write or a sync of its
 //! database; from then on its disk takes no change and its points let no file be written.
 
+use crate::dice::Dice;
 use crate::disk;
 use crate::marks::hit;
 use crate::script::CrashAt;
@@ -43,6 +44,17 @@ pub const NAMES: &[&str] = &[
     "close.folded",
     "lock.take",
 ];
+
+/// A death in the time that a start takes: at a point, a statement, a write or a sync of it.
+pub fn in_recovery(dice: &mut Dice) -> CrashAt {
+    let nth = 1 + dice.roll(40) as u32;
+    match dice.roll(4) {
+        0 => CrashAt::Point(nth),
+        1 => CrashAt::Statement(nth),
+        2 => CrashAt::Write(1 + nth / 4),
+        _ => CrashAt::Sync(1 + nth / 10),
+    }
+}
 
 /// Is the daemon alive? Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -188,7 +200,6 @@ impl Alive {
         match name.split_once('.') {
             Some(("begin", _)) => hit("killed_begin"),
             Some(("highwater", _)) => hit("killed_highwater"),
-            Some(("open" | "schema" | "lock", _)) => hit("killed_in_recovery"),
             Some(("backup", _)) => hit("killed_backup"),
             _ if name == "commit.before" => hit("killed_commit_before"),
             _ if name == "commit.after" => hit("killed_commit_after"),

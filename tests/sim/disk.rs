@@ -218,12 +218,15 @@ pub fn at_point(name: &str) -> Option<io::Error> {
     None
 }
 
-/// A fault of the disk begins or ends.
-pub fn act(what: DiskAct) {
+/// A fault of the disk begins or ends. It is full from now on, or for one of the next writes.
+pub fn act(what: DiskAct, dice: Option<u64>) {
     let failing = |op, nth: u32, code| vfs::plan(op, u64::from(nth.max(1)), Hit::Error(code));
     match what {
         DiskAct::Power { .. } => unreachable!("a power loss needs the daemon dead: Folder::lose_power"),
-        DiskAct::Full => vfs::set_full(true),
+        DiskAct::Full => match dice.filter(|dice| dice.is_multiple_of(3)) {
+            Some(dice) => vfs::plan(Op::Write, 1 + dice / 3 % 40, Hit::Full),
+            None => vfs::set_full(true),
+        },
         DiskAct::Freed => vfs::set_full(false),
         DiskAct::EioRead(nth) => failing(Op::Read, nth, ffi::SQLITE_IOERR_READ),
         DiskAct::EioWrite(nth) => failing(Op::Write, nth, ffi::SQLITE_IOERR_WRITE),

@@ -3,6 +3,7 @@
 mod feeder;
 
 use crate::dice::Dice;
+use crate::marks::hit;
 use crate::naive::{Moment, differences};
 use crate::script::Terms;
 use crate::tables::Tables;
@@ -57,6 +58,22 @@ impl Way {
             way => way,
         }
     }
+
+    fn mark(self) -> &'static str {
+        match self {
+            Way::AsItHappened => "fed_as_it_happened",
+            Way::TipFirst => "fed_tip_first",
+            Way::EveryKth(_) => "fed_every_kth",
+            Way::EachTwice => "fed_each_twice",
+            Way::FullReplay => "fed_full_replay",
+            Way::CondensedDisconnects => "fed_condensed",
+            Way::EveryTip => "fed_every_tip",
+            Way::Balancer => "fed_balancer",
+            Way::CrashEachRound => "fed_crash_each_round",
+            Way::ListsLate => "fed_lists_late",
+            Way::LoserFirst => "fed_loser_first",
+        }
+    }
 }
 
 /// Feeds a chain in a way; returns what does not depend on the way. An error says what is wrong with it.
@@ -93,6 +110,7 @@ pub fn disagreements(world: &World, terms: &Terms, ways: &[Way], dice: u64) -> V
                     continue;
                 }
             };
+            hit(way.mark());
             let first = first.get_or_insert_with(|| lines.clone());
             let only = |these: &[String], those: &[String], who: &str| -> Vec<String> {
                 let only = these.iter().filter(|line| !those.contains(line));

@@ -65,7 +65,7 @@ usage: sim [batch | seed N | file PATH... | bugs [NN] | parts | marks]
     --built PATH     the same, and this is that build
   parts              short stories of the simulator's own parts
   marks              what has to take effect in a batch of 500 seeds or more
-Everywhere: --acts N (300), --kind Btc|Evm|Both|WireBtc|WireEvm
+Everywhere: --acts N (300), --kind Btc|Evm|Both|WireEvm
 Ends with 0 fine, 1 wrong, 2 could not run, 3 stuck, 4 crashed, 5 something never took effect,
 6 two runs of one seed differ, 7 cut by --secs before all seeds had run.";
 

@@ -44,6 +44,7 @@ impl Stage {
             backup_every_s: 0,
             quorum: 0,
             nodes: 1,
+            is_harsh: false,
         };
         let (folder, world) = (Folder::fresh(name), World::new(kind, &terms));
         let setting = Setting::new(1, &terms);

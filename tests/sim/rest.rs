@@ -11,10 +11,14 @@ use std::time::Duration;
 
 /// One seed in so many is fed to new daemons in another way, and one in so many in all ways.
 const FED_EVERY: u64 = 8;
-const FED_ALL_EVERY: u64 = 400;
+const FED_ALL_EVERY: u64 = 200;
 
 /// To one daemon in so many everything is fed again at the end.
 const AGAIN_EVERY: u64 = 8;
+
+/// Each change of a transaction whose rivals took turns needs twice the lists of the one before: so many rounds
+/// are enough for seven.
+const RIVALS_ROUNDS: u32 = 30;
 
 /// Beyond the time that the config says: until the next list is read, and applied though it says nothing new.
 const EVICTED_SECS: u64 = 30;
@@ -37,7 +41,12 @@ impl Seed<'_> {
         for round in 0..40 {
             let waiting = self.checks.waiting(&self.folder, &self.world);
             let waiting = match waiting {
-                None if round > 3 && calm_secs >= evicted_secs => return Ok(()),
+                None if round > 3
+                    && calm_secs >= evicted_secs
+                    && (round > RIVALS_ROUNDS || !self.checks.has_rivals(&self.folder)) =>
+                {
+                    return Ok(());
+                }
                 None => Fault::new("I28", "nothing"),
                 Some(waiting) => {
                     calm_secs = 0;

@@ -14,8 +14,7 @@ pub enum Kind {
     Btc,
     Evm,
     Both,
-    /// The real source over an in-process dial.
-    WireBtc,
+    /// The real source of an EVM chain, over a dial in the process.
     WireEvm,
 }
 
@@ -30,6 +29,10 @@ pub struct Terms {
     pub backup_every_s: u32,
     pub quorum: u8,
     pub nodes: u8,
+    /// Half of the deaths take the power with them, a start after one may die too, and a full disk may be so
+    /// for one write alone. Scripts that were kept before this was drawn stay what they were.
+    #[serde(default)]
+    pub is_harsh: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use crate::again::{self, Feeders};
 use crate::checks::{Checks, Fault};
 use crate::clients::{Clients, Promise};
-use crate::death::Alive;
+use crate::death::{Alive, in_recovery};
 use crate::dice::Dice;
 use crate::disk::Folder;
 use crate::inbox::Senders;
@@ -43,6 +43,10 @@ pub struct Seed<'a> {
     pub is_restored: bool,
     /// Its predecessor's log was left beside it.
     is_log_left: bool,
+    /// It did not stop by itself: the next start may die too.
+    has_died: bool,
+    /// Of its deaths: with or without the power, and again while it recovers.
+    fates: Dice,
 }
 
 impl<'a> Seed<'a> {
@@ -65,6 +69,8 @@ impl<'a> Seed<'a> {
             last: Vec::new(),
             is_restored: false,
             is_log_left: false,
+            has_died: false,
+            fates: Dice::new(script.seed ^ 0xdead),
         }
     }
 
@@ -117,7 +123,7 @@ impl<'a> Seed<'a> {
                 Ok("no power".to_owned())
             }
             Act::Disk(what) => {
-                crate::disk::act(*what);
+                crate::disk::act(*what, self.script.terms.is_harsh.then_some(dice));
                 self.checks.disturbed();
                 Ok("the disk changes".to_owned())
             }
@@ -274,9 +280,19 @@ impl<'a> Seed<'a> {
                 ""
             }
             Ended::Dead(_) => {
-                self.kill();
-                self.start()?;
-                "; it died and started again"
+                self.has_died = true;
+                match self.is_harsh_once_in(2) {
+                    true => {
+                        let dice = self.fates.next();
+                        self.lose_power(dice)?;
+                        "; it lost its power and started again"
+                    }
+                    false => {
+                        self.kill();
+                        self.start()?;
+                        "; it died and started again"
+                    }
+                }
             }
             Ended::Part { name, why } => {
                 self.checks.ended(name, &why).map_err(Verdict::Wrong)?;
@@ -324,6 +340,17 @@ impl<'a> Seed<'a> {
             self.folder.kill();
             life.kill();
         }
+        self.has_died = true;
+        self.forget_unsynced(dice);
+        self.start()
+    }
+
+    fn is_harsh_once_in(&mut self, of: usize) -> bool {
+        self.script.terms.is_harsh && self.fates.once_in(of)
+    }
+
+    /// What of the files of a dead daemon was not synced may be gone.
+    fn forget_unsynced(&mut self, dice: u64) {
         let mut dice = Dice::new(dice);
         let lost = self
             .folder
@@ -339,7 +366,6 @@ impl<'a> Seed<'a> {
                 marks::hit(mark);
             }
         }
-        self.start()
     }
 
     /// A clean stop. One that cannot be clean is a kill.
@@ -365,12 +391,16 @@ impl<'a> Seed<'a> {
             }
             // Of another life.
             crate::disk::has_failed();
+            let alive = Alive::new();
+            if std::mem::take(&mut self.has_died) && self.is_harsh_once_in(4) {
+                alive.arm(in_recovery(&mut self.fates));
+            }
             let started = Life::start(
                 &self.folder,
                 &mut self.world,
                 &self.script.terms,
                 (self.at_ms, self.lives, &self.operators.setting),
-                Alive::new(),
+                alive,
                 &self.receivers,
             );
             last = match started {
@@ -384,11 +414,22 @@ impl<'a> Seed<'a> {
                 }
                 Err(StartFailed::Store(error)) => error.to_string(),
                 Err(StartFailed::Other(why)) => why,
-                Err(StartFailed::Dead(at)) => format!("died at {at:?}"),
+                Err(StartFailed::Dead(at)) => {
+                    marks::hit("killed_in_recovery");
+                    self.has_died = true;
+                    format!("died at {at:?}")
+                }
             };
             self.checks.life_ended();
             self.folder.kill();
-            crate::disk::revive();
+            match self.has_died && self.is_harsh_once_in(2) {
+                true => {
+                    self.checks.let_go();
+                    let dice = self.fates.next();
+                    self.forget_unsynced(dice);
+                }
+                false => crate::disk::revive(),
+            }
             // To start on a mixture of two databases is refused, until an operator has done what it says.
             let is_refused = last.contains("copied over another database");
             self.is_log_left &= !(is_refused && self.is_log_left && self.folder.is_cured(&last));

@@ -10,6 +10,12 @@ use creditd::store::{Database, OpenMode};
 use std::collections::BTreeSet;
 
 impl Checks {
+    /// Do lists show another in the place of a replaced transaction's replacement, or itself?
+    pub fn has_rivals(&mut self, folder: &Folder) -> bool {
+        let sql = "SELECT count(*) FROM txs WHERE rival IS NOT NULL";
+        self.eyes(folder).tables.count(sql) > 0
+    }
+
     /// What is still to be done, if anything.
     pub fn waiting(&mut self, folder: &Folder, world: &World) -> Option<Fault> {
         let tables = &self.eyes(folder).tables;

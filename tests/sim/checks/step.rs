@@ -54,6 +54,8 @@ struct Entry {
     height: u64,
     due: BlockHash,
     tag: Option<String>,
+    /// An operator let it go, also where nobody says that its transaction succeeded.
+    is_released: bool,
 }
 
 impl ToldUntil {
@@ -88,8 +90,9 @@ impl Checks {
     /// I3 against the world: the block is there and holds the payment, and the due block is on top of it.
     fn entries(&mut self, folder: &Folder, world: &World) -> Result<(), Fault> {
         let sql = "SELECT j.id, j.credit, h.alias, c.txid, c.vout, c.amount, j.block_hash, \
-                   j.block_height, j.due_hash, j.tag FROM journal j JOIN credits c ON c.id = j.credit \
-                   JOIN chains h ON h.id = c.chain \
+                   j.block_height, j.due_hash, j.tag, \
+                   EXISTS (SELECT 1 FROM audit WHERE output = c.output AND action = 'release') \
+                   FROM journal j JOIN credits c ON c.id = j.credit JOIN chains h ON h.id = c.chain \
                    WHERE j.id > ?1 AND j.kind <> 'reversal' AND j.block_hash IS NOT NULL ORDER BY j.id";
         let after = self.tails.journal;
         let new = self.eyes(folder).tables.rows_of(sql, [after], |row| Entry {
@@ -103,6 +106,7 @@ impl Checks {
             height: row.get::<_, i64>(7).unwrap() as u64,
             due: BlockHash(row.get(8).unwrap()),
             tag: row.get(9).unwrap(),
+            is_released: row.get(10).unwrap(),
         });
         for entry in new {
             self.tails.journal = entry.id;
@@ -217,7 +221,10 @@ impl Entry {
         let Some(block) = nodes.tree.blocks().find(|block| block.hash() == self.block) else {
             return Some(format!("block {} is nowhere", self.block));
         };
-        let holds = block.txs.iter().find(|tx| tx.txid == self.txid && !tx.is_failed);
+        let holds = block
+            .txs
+            .iter()
+            .find(|tx| tx.txid == self.txid && (!tx.is_failed || self.is_released));
         let Some(tx) = holds else {
             return Some(format!("block {} does not hold its payment", self.block));
         };

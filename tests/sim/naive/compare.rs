@@ -357,8 +357,8 @@ impl Sight {
                 // Nobody looks for what is listed no more: it goes where its transaction goes.
                 false => self.naive.mined.contains_key(&row.at.0),
             };
-            // It may have failed in truth: it stays held, for a person to look.
-            let is_doubtful = row.is_status_unknown && row.entries == 0;
+            // It may have failed in truth: it stays held for a person to look, who may let it go.
+            let is_doubtful = (row.is_status_unknown && row.entries == 0) || row.was_released;
             let may_be_there = is_paid || is_doubtful && self.naive.mined.contains_key(&row.at.0);
             if (row.is_in_block() || row.is_live()) && !may_be_there {
                 wrong.push(format!("{at} is not on the best chain: {row:?}"));

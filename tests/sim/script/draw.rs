@@ -57,7 +57,7 @@ impl Script {
             0..=9 => Kind::Btc,
             10..=16 => Kind::Evm,
             17..=18 => Kind::Both,
-            _ if dice.once_in(2) => Kind::WireBtc,
+            _ if dice.once_in(2) => Kind::Btc,
             _ => Kind::WireEvm,
         };
         let kind = kind.unwrap_or(drawn);
@@ -67,9 +67,10 @@ impl Script {
             evict_s: [5, 20, 60][dice.roll(3)],
             invoices: dice.once_in(2),
             api: dice.once_in(2),
-            backup_every_s: 0,
+            backup_every_s: if seed % 8 == 3 { 600 } else { 0 },
             quorum: if dice.once_in(4) { 2 } else { 0 },
             nodes: 2 + dice.roll(2) as u8,
+            is_harsh: true,
         };
         let mut weights: Vec<u32> = CLASSES
             .iter()
@@ -150,7 +151,7 @@ impl Drawer<'_> {
     fn chain(&mut self) -> u8 {
         match self.kind {
             Kind::Both => self.roll(2) as u8,
-            Kind::Btc | Kind::Evm | Kind::WireBtc | Kind::WireEvm => 0,
+            Kind::Btc | Kind::Evm | Kind::WireEvm => 0,
         }
     }
 
@@ -271,7 +272,7 @@ impl Drawer<'_> {
     }
 
     fn node(&mut self) -> Act {
-        let is_wire = matches!(self.kind, Kind::WireBtc | Kind::WireEvm);
+        let is_wire = self.kind == Kind::WireEvm;
         let known = |which: &usize| self.nodes >> which & 1 == 1 && (is_wire || *which != 18);
         let known: Vec<usize> = (0..19).filter(known).collect();
         // What is broken is mended now and then.

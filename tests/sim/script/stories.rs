@@ -42,7 +42,7 @@ impl Drawer<'_> {
     /// Acts that only mean something after each other, with the time after each.
     pub(super) fn story(&mut self) -> Told {
         let more: &[&[Story]] = match self.kind {
-            Kind::Btc | Kind::Both | Kind::WireBtc => &[OF_BTC],
+            Kind::Btc | Kind::Both => &[OF_BTC],
             Kind::Evm => &[OF_EVM],
             Kind::WireEvm => &[OF_EVM, OF_WIRE],
         };

@@ -81,8 +81,8 @@ impl World {
             chain
         };
         let chains = match kind {
-            // The wire to a Bitcoin node is not built yet.
-            Kind::Btc | Kind::WireBtc => vec![chain(false)],
+            // A Bitcoin node answers at the seam of its source, without a wire.
+            Kind::Btc => vec![chain(false)],
             Kind::Evm => vec![chain(true)],
             Kind::WireEvm => vec![wired(chain(true))],
             Kind::Both => vec![chain(false), chain(true)],
