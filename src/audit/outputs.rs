@@ -298,6 +298,10 @@ impl Walk<'_> {
             self.begin.kept_from = None;
         }
         self.begin.mark.go_back(back);
+        // What has changed below where it goes on is nothing to hold the next block against.
+        if let Some(changed) = changed {
+            self.begin.mark.trail.split_off(&changed);
+        }
         outputs.payments = outputs.payments.saturating_sub(self.paid.go_back(back));
         outputs.from_height = outputs.from_height.min(back);
         outputs.to_height = back.saturating_sub(1);

@@ -32,6 +32,27 @@ fn blocks_that_a_reorg_put_below_the_mark_are_read() {
     assert_found(&spoilt.audit(&["--chain", "btc"]), &["unbooked"]);
 }
 
+/// Somebody asked for the block below the first that counts, and a reorg replaces that one too: it is not read
+/// again, and the walk above it goes on.
+#[test]
+fn a_reorg_of_the_block_below_the_first_that_counts_holds_nothing_up() {
+    let shop = open();
+    shop.watch();
+    shop.node.mine(10);
+    shop.settle();
+    let first = assert_clean(&shop.daemon, &[])["chains"][0]["outputs"]["from_height"]
+        .as_u64()
+        .unwrap();
+    let below = (first - 1).to_string();
+    assert_clean(&shop.daemon, &["--chain", "btc", "--from", &below]);
+    shop.node.invalidate(&shop.node.block_hash(first - 2));
+    shop.node.mine(20);
+    shop.settle();
+    let outputs = assert_clean(&shop.daemon, &[])["chains"][0]["outputs"].clone();
+    assert_eq!(outputs["from_height"], first, "{outputs}");
+    assert_clean(&shop.daemon, &[]);
+}
+
 #[test]
 fn a_node_far_behind_proves_nothing() {
     let mut shop = open();
