@@ -72,7 +72,7 @@ fn measured(page: &mut String, measured: Option<&Measured>) {
             vec!["machine".to_owned(), machine.clone()],
             vec![
                 "`src`".to_owned(),
-                format!("tree `{src}` (`git rev-parse HEAD:src`)"),
+                format!("tree `{src}` (`git rev-parse COMMIT:src`)"),
             ],
             vec!["`schema.sql`".to_owned(), format!("blob `{schema}`")],
         ],
