@@ -16,8 +16,8 @@ const FED_ALL_EVERY: u64 = 200;
 /// To one daemon in so many everything is fed again at the end.
 const AGAIN_EVERY: u64 = 8;
 
-/// Each change of a transaction whose rivals took turns needs twice the lists of the one before: so many rounds
-/// are enough for seven.
+/// Each change of a transaction whose rivals took turns needs twice the lists of the one before: so many
+/// rounds are enough for seven.
 const RIVALS_ROUNDS: u32 = 30;
 
 /// Beyond the time that the config says: until the next list is read, and applied though it says nothing new.

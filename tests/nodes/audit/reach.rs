@@ -32,8 +32,8 @@ fn blocks_that_a_reorg_put_below_the_mark_are_read() {
     assert_found(&spoilt.audit(&["--chain", "btc"]), &["unbooked"]);
 }
 
-/// Somebody asked for the block below the first that counts, and a reorg replaces that one too: it is not read
-/// again, and the walk above it goes on.
+/// Somebody asked for the block below the first that counts, and a reorg replaces that one too: it is not
+/// read again, and the walk above it goes on.
 #[test]
 fn a_reorg_of_the_block_below_the_first_that_counts_holds_nothing_up() {
     let shop = open();
