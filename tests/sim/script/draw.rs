@@ -53,14 +53,13 @@ impl Script {
     /// `acts` acts from a seed. `kind`: only of that kind.
     pub fn draw(seed: u64, acts: usize, kind: Option<Kind>) -> Script {
         let mut dice = Dice::new(seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(11));
-        let drawn = match dice.roll(20) {
+        let kind = kind.unwrap_or(match dice.roll(20) {
             0..=9 => Kind::Btc,
             10..=16 => Kind::Evm,
             17..=18 => Kind::Both,
             _ if dice.once_in(2) => Kind::Btc,
             _ => Kind::WireEvm,
-        };
-        let kind = kind.unwrap_or(drawn);
+        });
         let terms = Terms {
             policy: dice.roll(4) as u8,
             window: 20,
