@@ -61,6 +61,19 @@ pub fn counted(count: u64, noun: &str) -> String {
     format!("{count} {}", plural(count, noun))
 }
 
+/// 1204 as `1,204`.
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut words = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            words.push(',');
+        }
+        words.push(digit);
+    }
+    words
+}
+
 /// A noun behind a number: `line`, `lines`, `passes`, `properties`.
 pub fn plural(count: u64, noun: &str) -> String {
     let stem = noun

@@ -2,7 +2,7 @@
 
 use super::out;
 use crate::audit::Word;
-use crate::telemetry::printable;
+use crate::telemetry::{printable, thousands};
 use std::io::{IsTerminal as _, Write as _};
 
 const CELLS: u64 = 24;
@@ -81,11 +81,11 @@ fn drawn(name: &str, done: u64, all: u64, per_second: Option<u64>, cells: u64) -
         "#".repeat(full),
         "-".repeat(rest),
         share(100),
-        grouped(done),
-        grouped(all)
+        thousands(done),
+        thousands(all)
     );
     if let Some(rate) = per_second.filter(|rate| *rate > 0) {
-        line += &format!(", {} a second", grouped(rate));
+        line += &format!(", {} a second", thousands(rate));
         let secs = all.saturating_sub(done) / rate;
         line += &match secs {
             0..60 => String::new(),
@@ -94,19 +94,6 @@ fn drawn(name: &str, done: u64, all: u64, per_second: Option<u64>, cells: u64) -
         };
     }
     line
-}
-
-/// `1,234,567`.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A drill's report in words.
 
 use super::report::{Changed, Fed, Input, Restored, Settled, Untried};
-use crate::telemetry::plural;
+use crate::telemetry::{plural, thousands};
 
 pub(super) fn restored_line(restored: &Restored) -> String {
     let height = |height: Option<u64>| height.map_or_else(|| "its start".to_owned(), |at| at.to_string());
@@ -85,19 +85,6 @@ pub(super) fn changed_line(change: &Changed) -> String {
 
 pub(super) fn counted(count: u64, one: &str) -> String {
     format!("{} {}", thousands(count), plural(count, one))
-}
-
-/// 1204 -> 1,204
-pub(super) fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut words = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            words.push(',');
-        }
-        words.push(digit);
-    }
-    words
 }
 
 pub(super) fn size(bytes: u64) -> String {

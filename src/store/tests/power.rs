@@ -127,6 +127,7 @@ fn a_mark_that_went_down_is_synced_before_the_commit_and_one_that_went_up_is_not
         Ok(())
     });
     assert!(refused.is_err());
+    assert!(synced().contains(":90}"), "it was written before: {}", synced());
     drop(database);
     assert_eq!(scratch.open().findings(), []);
 }
