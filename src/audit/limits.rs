@@ -136,10 +136,13 @@ impl Ground<'_> {
         Ok(limits)
     }
 
-    /// No block to begin at.
-    pub(super) fn beyond(&self, from: u64, top: u64) -> Stop {
+    /// No block to begin at: the last ones are left alone, though both sides have them.
+    pub(super) fn beyond(&self, from: u64, standing: &Standing) -> Stop {
+        let age = counted(standing.reach.age_blocks, "block");
         Stop::Unasked(Unasked::Beyond.because(format!(
-            "no block from height {from} on was read: node and books go to {top} together"
+            "no block from height {from} on was read, and {} is the last that could be: its node is at \
+             height {}, the books are at {}, and {age} below that are left alone ([audit] age_blocks)",
+            standing.top, standing.node_tip, standing.reach.cursor
         )))
     }
 }

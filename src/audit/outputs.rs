@@ -116,7 +116,7 @@ async fn walk(ground: &Ground<'_>, node: &Node, outputs: &mut Outputs, told: Tol
     outputs.from_height = begin.mark.place;
     outputs.to_height = begin.mark.place.saturating_sub(1);
     if let Some(from) = ground.audit.scope.from.filter(|from| *from > first.top) {
-        return Err(ground.beyond(from, first.top));
+        return Err(ground.beyond(from, &first));
     }
     let now = ground.audit.clock.instant();
     let mut walk = Walk {

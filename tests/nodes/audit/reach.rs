@@ -74,12 +74,19 @@ fn a_node_far_behind_proves_nothing() {
 
 #[test]
 fn blocks_beyond_the_books_are_not_said_to_be_read() {
-    let shop = open();
+    let shop = Shop::open_with(|setup| setup.tables += "[audit]\nevery_hours = 0\nage_blocks = 2\n");
     shop.watch();
     shop.node.mine(2);
     shop.settle();
     let found = audit(&shop.daemon, &["--chain", "btc", "--from", "99999999"]);
-    assert_unchecked(&found, "beyond");
+    let what = assert_unchecked(&found, "beyond")["what"].to_string();
+    let tip = shop.node.height();
+    let heights = format!(
+        "{} is the last that could be: its node is at height {tip}, the books are at {tip}, and 2 blocks \
+         below that are left alone",
+        tip - 2
+    );
+    assert!(what.contains(&heights), "{what}");
     assert_clean(&shop.daemon, &[]);
 }
 
