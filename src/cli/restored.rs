@@ -170,6 +170,11 @@ fn range_json(range: &RestoredRange) -> RangeJson {
 fn print(out: &mut Out, restores: &[RestoreJson]) -> anyhow::Result<()> {
     if restores.is_empty() {
         out.line("no backup was ever restored here, as far as this database knows")?;
+        // A backup that was just put in place knows of nothing: the file beside it does, which a start reads.
+        out.field(
+            "next",
+            "`creditd check` says whether the next start will notice one that was put in place since",
+        )?;
         out.done()?;
         return Ok(());
     }

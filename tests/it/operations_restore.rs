@@ -94,6 +94,11 @@ fn a_restore_onto_another_machine_is_declared_once_and_ends_at_the_same_credits(
     let mut daemon = Daemon::prepare(&setup(&node, Some(&list)));
     std::fs::copy(&copy, daemon.database()).unwrap();
     assert_eq!(daemon.json(&["restored"])["restores"], json!([]));
+    let said = String::from_utf8(daemon.cli(&["restored"]).stdout).unwrap();
+    assert!(
+        said.contains("next") && said.contains("`creditd check`"),
+        "{said}"
+    );
     let apply = [&DECLARE[..], &["--apply"]].concat();
     assert_eq!(outcome(&daemon, &DECLARE), "dry");
     let said = daemon.cli(&[&["restored"], &DECLARE[..]].concat());
