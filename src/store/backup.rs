@@ -215,7 +215,10 @@ impl Database {
         match existing {
             Existing::Refuse => refused("is there already: name another file, or replace it with --replace"),
             Existing::Replace if is_backup(target) => Ok(()),
-            Existing::Replace => refused("is no backup made by `creditd backup`, so it is not replaced"),
+            Existing::Replace => refused(
+                "is no backup made by `creditd backup`, so it is not replaced: name another file, or move \
+                 this one away",
+            ),
         }
     }
 

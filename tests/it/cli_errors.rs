@@ -161,6 +161,7 @@ const CASES: &[Case<'static>] = &[
     ),
     (&["backup", "creditd.db"], 1),
     (&["backup", "creditd.toml"], 1),
+    (&["backup", "creditd.toml", "--replace"], 1),
     (&["init", "creditd.toml"], 2),
     (&["init", "gone/creditd.toml"], 2),
     (&["init", "other.toml", "--json"], 2),
