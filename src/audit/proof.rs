@@ -153,12 +153,27 @@ impl Verified {
         self.level == Level::Proved
     }
 
-    /// The amount for people: Bitcoin's has a unit that needs no config.
-    pub fn amount(&self) -> String {
+    /// The amount in whole units, where they need no config: nothing on an EVM chain says how many digits an
+    /// asset has.
+    pub fn units(&self) -> Option<String> {
+        (!self.chain.is_evm()).then(|| self.claim.amount.to_units_string(DECIMALS))
+    }
+
+    /// The CAIP-19 id of what was paid; `coin` for an EVM chain's own, whose number the config alone knows.
+    pub fn asset(&self) -> String {
         match (self.chain.is_evm(), self.claim.asset) {
-            (false, _) => format!("{} BTC", self.claim.amount.to_units_string(DECIMALS)),
-            (true, Asset::Native) => format!("{} base units of coin", self.claim.amount),
-            (true, Asset::Token(contract)) => {
+            (false, _) => self.chain.bitcoin_asset(),
+            (true, Asset::Native) => "coin".to_owned(),
+            (true, Asset::Token(contract)) => self.chain.erc20(&contract),
+        }
+    }
+
+    /// The amount for people.
+    pub fn amount(&self) -> String {
+        match (self.units(), self.claim.asset) {
+            (Some(units), _) => format!("{units} BTC"),
+            (None, Asset::Native) => format!("{} base units of coin", self.claim.amount),
+            (None, Asset::Token(contract)) => {
                 let contract = EvmAddress(contract);
                 format!("{} base units of token {contract}", self.claim.amount)
             }

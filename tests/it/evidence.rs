@@ -144,6 +144,11 @@ async fn what_a_node_that_is_behind_cannot_give_is_kept_when_it_is_back() {
     let (code, file, said) = shop.print(&credit, &[]);
     assert_eq!(code, 0, "{said}");
     assert_eq!(shop.verify(&file, &[]).0, 0);
+    let said: Value = serde_json::from_str(&shop.verify(&file, &["--json"]).1).unwrap();
+    let listed = &shop.daemon.json(&["credits"])["credits"][0];
+    for key in ["amount", "amount_base", "asset", "txid", "vout"] {
+        assert_eq!(said[key], listed[key], "{key}: {said}");
+    }
     let mut piped = shop.daemon.command(&["proof", "verify", "-"]);
     let mut piped = piped.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     piped.stdin.take().unwrap().write_all(file.as_bytes()).unwrap();

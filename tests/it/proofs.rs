@@ -6,12 +6,12 @@ use bitcoincore_rpc::bitcoin::constants::genesis_block;
 use bitcoincore_rpc::bitcoin::hashes::Hash as _;
 use bitcoincore_rpc::bitcoin::{self, OutPoint, ScriptBuf};
 use creditd::address::Network;
-use creditd::audit::proof::verify;
+use creditd::audit::proof::{Level, Verified, verify};
 use creditd::chain::bitcoin::proof::{self as bitcoin_proof, Anchor, BitcoinProof};
 use creditd::chain::evm;
 use creditd::chain::evm::proof::{EvmProof, EvmTold, verify_told};
 use creditd::chain::proof::Claim;
-use creditd::rules::{Amount, Asset, BlockHash, Outpoint, Script, TaggedBlock, Txid};
+use creditd::rules::{Amount, Asset, BlockHash, ChainId, Outpoint, Script, TaggedBlock, Txid};
 use ethers_core::utils::keccak256;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -135,6 +135,44 @@ fn the_first_block_is_known_at_height_0_alone() {
             Ok(shown) => assert!(is_good && shown.known == Some(anchor), "{shown:?}"),
             Err(fault) => assert!(!is_good && fault.check == "anchor", "{fault}"),
         }
+    }
+}
+
+#[test]
+fn an_asset_is_named_as_elsewhere_and_no_digits_are_made_up() {
+    let verified = |chain: ChainId, asset: Asset| Verified {
+        credit: String::new(),
+        chain,
+        claim: Claim {
+            asset,
+            ..claim(0, [2; 32])
+        },
+        vout: 0,
+        address: String::new(),
+        level: Level::Proved,
+        why: String::new(),
+        depth: 0,
+        worked: None,
+        anchored: None,
+        reaches: None,
+    };
+    let (btc, evm) = (
+        ChainId::bitcoin(&BlockHash([7; 32]), Some("x")),
+        ChainId::evm(5, Some("x")),
+    );
+    let token = Asset::Token([0xab; 20]);
+    for (chain, asset, units, caip) in [
+        (
+            btc,
+            Asset::Native,
+            Some("0.00000005"),
+            format!("bip122:{}/slip44:0", "07".repeat(16)),
+        ),
+        (evm.clone(), Asset::Native, None, "coin".to_owned()),
+        (evm, token, None, format!("eip155:5/erc20:0x{}", "ab".repeat(20))),
+    ] {
+        let verified = verified(chain, asset);
+        assert_eq!((verified.units().as_deref(), verified.asset()), (units, caip));
     }
 }
 
