@@ -35,6 +35,18 @@ pub(super) fn whole_in(config: &Config, typed: &str) -> anyhow::Result<String> {
     }
 }
 
+/// Refuses what begins as an id does and is too short to be looked for.
+pub(super) fn refuse_short(typed: &str) -> Result<(), Problem> {
+    let is_hex = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match typed.split_once('_') {
+        Some((kind, digits)) if digits.len() < DIGITS_MIN && is_hex(digits) => Err(Problem::misuse(
+            format!("{typed} is too short: many ids may begin so"),
+            format!("give {DIGITS_MIN} digits behind {kind}_ at least"),
+        )),
+        Some(_) | None => Ok(()),
+    }
+}
+
 fn is_beginning(typed: &str) -> bool {
     typed.split_once('_').is_some_and(|(_, digits)| {
         digits.len() >= DIGITS_MIN && digits.bytes().all(|byte| byte.is_ascii_hexdigit())

@@ -1,6 +1,7 @@
 //! `proof`.
 
 use super::ids;
+use super::once::Opened;
 use super::open;
 use super::out::{self, Out};
 use super::proof_args::{Proof, ProofCommand, Required, Verify};
@@ -8,6 +9,9 @@ use super::{Outcome, Problem};
 use crate::audit::proof::{self, FILE_BYTES_MAX, Level, More, PrintError, Verified, VerifyError};
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::rules::{Outpoint, Txid};
+use crate::store::StoreError;
+use crate::store::report::DepositStory;
 use serde::Serialize;
 use std::io::Read;
 
@@ -53,13 +57,13 @@ pub(super) fn proof(
         (None, None) => return Err(Problem::misuse("no credit is named", "name one: cr_...").into()),
     };
     let config = load()?;
-    let credit = ids::whole_in(&config, credit)?;
+    let credit = &credit_of(&config, credit)?;
     let database = open::plain_reader(&config)?;
     let more = More {
         is_from_checkpoint: args.from_checkpoint,
         blocks: args.blocks,
     };
-    let file = match proof::print((&config, Clock::real()), &database, &credit, more) {
+    let file = match proof::print((&config, Clock::real()), &database, credit, more) {
         Ok(printed) => {
             printed.notes.iter().for_each(|note| out::note(note));
             printed.file
@@ -82,6 +86,94 @@ pub(super) fn proof(
             Outcome::Found
         }
     })
+}
+
+/// The whole id of the credit that was typed. What is something else is told by what it is, with its credits.
+fn credit_of(config: &Config, typed: &str) -> anyhow::Result<String> {
+    if typed.starts_with("cr_") {
+        ids::refuse_short(typed)?;
+        return ids::whole_in(config, typed);
+    }
+    let database = open::reader(config)?;
+    let (what, of) = match (open::outpoint(typed), open::txid(typed)) {
+        (Some(outpoint), _) => ("an output", Of::Output(outpoint)),
+        (None, Some(txid)) => ("a transaction", Of::Transaction(txid)),
+        (None, None) if typed.starts_with("dep_") => {
+            ids::refuse_short(typed)?;
+            ("a deposit", Of::Deposit(ids::whole(&database, typed)?))
+        }
+        (None, None) => {
+            let next = "name a credit, cr_...: `creditd credits` lists them";
+            return Err(Problem::misuse(format!("{typed:?} is no credit's id"), next).into());
+        }
+    };
+    Err(no_credit(typed, what, of.credits(&database)?).into())
+}
+
+/// What was typed in the place of a credit.
+enum Of {
+    Transaction(Txid),
+    Output(Outpoint),
+    Deposit(String),
+}
+
+impl Of {
+    /// The ids of its credits; `None` where the books do not have it.
+    fn credits(&self, database: &Opened) -> Result<Option<Vec<String>>, StoreError> {
+        database.read(|tx| {
+            let txid = match self {
+                Of::Transaction(txid) => Some(*txid),
+                Of::Output(outpoint) => Some(outpoint.txid),
+                Of::Deposit(id) => tx.deposit(id)?.map(|deposit| deposit.outpoint.txid),
+            };
+            let Some(txid) = txid else {
+                return Ok(None);
+            };
+            let stories = tx.tx_story(&txid)?;
+            let outputs: Vec<_> = stories.iter().flat_map(|story| &story.outputs).collect();
+            let deposits = outputs.iter().filter_map(|output| output.deposit.as_ref());
+            let is_meant = |story: &&DepositStory| match self {
+                Of::Transaction(_) => true,
+                Of::Output(outpoint) => story.deposit.outpoint == *outpoint,
+                Of::Deposit(id) => story.deposit.id == *id,
+            };
+            let credits = deposits
+                .filter(is_meant)
+                .filter_map(|story| story.credit.as_ref());
+            let credits = credits.map(|credit| credit.id.clone()).collect();
+            Ok((!stories.is_empty()).then_some(credits))
+        })
+    }
+}
+
+/// Credits that are named at most where one of them is meant.
+const NAMED_MAX: usize = 10;
+
+fn no_credit(typed: &str, what: &str, credits: Option<Vec<String>>) -> Problem {
+    let Some(credits) = credits else {
+        let next = "`creditd credits` lists the credits that there are";
+        return Problem::found(format!("nothing is known of {typed}"), next);
+    };
+    let named = credits.iter().take(NAMED_MAX).map(String::as_str);
+    let named = named.collect::<Vec<_>>().join(", ");
+    let more = match credits.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    match credits.as_slice() {
+        [] => Problem::found(
+            format!("{typed} is {what} that has no credit, so there is nothing to prove"),
+            format!("`creditd tx {typed}` says what becomes of it"),
+        ),
+        [one] => Problem::misuse(
+            format!("{typed} is {what}, and a proof is of a credit: it has {one}"),
+            format!("`creditd proof {one}`"),
+        ),
+        [first, ..] => Problem::misuse(
+            format!("{typed} is {what}, and a proof is of one credit: it has {named}{more}"),
+            format!("`creditd proof {first}`, or of another; `creditd tx {typed}` says what each is of"),
+        ),
+    }
 }
 
 fn check(out: &mut Out, args: &Verify) -> anyhow::Result<Outcome> {

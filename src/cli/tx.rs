@@ -48,6 +48,7 @@ pub(super) fn tx(out: &mut Out, config: &Config, typed: &str) -> anyhow::Result<
 
 /// The transaction of a deposit or of a credit.
 fn txid_of(database: &Opened, typed: &str) -> anyhow::Result<Txid> {
+    ids::refuse_short(typed)?;
     let id = ids::whole(database, typed)?;
     let txid = database.read(|tx| {
         let deposit = tx.deposit(&id)?.map(|deposit| deposit.outpoint.txid);

@@ -238,6 +238,73 @@ async fn a_credit_that_a_reorg_moves_is_proved_in_its_new_block() {
     assert_eq!(file["claim"]["block_hash"], new.block.to_string());
 }
 
+/// What is no credit, or none now, is told by what it is and with the next step.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_no_proof_is_told_by_what_it_is() {
+    let shop = Shop::open();
+    shop.credit("a");
+    let row = shop.daemon.json(&["credits"])["credits"][0].clone();
+    let of = |key: &str| row[key].as_str().unwrap().to_owned();
+    let [credit, txid] = ["id", "txid"].map(of);
+    let deposits = shop.daemon.json(&["deposits", "list"]);
+    let deposit = deposits["deposits"][0]["id"].as_str().unwrap().to_owned();
+    let output = format!("{txid}:{}", row["vout"]);
+    let proof = format!("next: `creditd proof {credit}`");
+    let none = format!("cr_{}", "0".repeat(40));
+    let no_deposit = format!("dep_{}", "0".repeat(40));
+    for (typed, code, parts) in [
+        (&deposit, 2, [&*format!("{deposit} is a deposit"), &*proof]),
+        (&deposit[..10].to_owned(), 2, [" is a deposit", &*proof]),
+        (&txid, 2, [" is a transaction", &*proof]),
+        (&output, 2, [" is an output", &*proof]),
+        (
+            &format!("{txid}:99"),
+            1,
+            [" is an output that has no credit", "`creditd tx "],
+        ),
+        (
+            &"cr_1f".to_owned(),
+            2,
+            ["cr_1f is too short", "next: give 4 digits behind cr_"],
+        ),
+        (
+            &"dep_".to_owned(),
+            2,
+            ["dep_ is too short", "next: give 4 digits behind dep_"],
+        ),
+        (
+            &none,
+            1,
+            [&*format!("there is no credit {none}"), "next: `creditd credits`"],
+        ),
+        (
+            &no_deposit,
+            1,
+            ["nothing is known of dep_0000", "next: `creditd credits`"],
+        ),
+        (
+            &"order-1".to_owned(),
+            2,
+            ["\"order-1\" is no credit's id", "next: name a credit"],
+        ),
+    ] {
+        let (found, file, said) = shop.print(typed, &[]);
+        assert_eq!((found, file.as_str()), (code, ""), "{typed}: {said}");
+        assert!(parts.iter().all(|part| said.contains(part)), "{typed}: {said}");
+    }
+    shop.node.reorg(3, &[]).unwrap();
+    shop.daemon.wait_for("it is reversed", &["credits"], |answer| {
+        (answer["credits"][0]["net"] == "0").then_some(())
+    });
+    let (code, _, said) = shop.print(&credit, &[]);
+    assert_eq!(code, 1, "{said}");
+    assert!(
+        said.contains(&format!("{credit} is reversed since 20")) && said.contains("orphaned"),
+        "{said}"
+    );
+    assert!(said.contains("next: `creditd tx` of the credit"), "{said}");
+}
+
 /// What waits for a block that the books have left is not asked for again.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_for_a_lost_block_is_dropped() {

@@ -9,10 +9,10 @@ use crate::audit::evidence::{self, Damaged, NoProof, Proof, Prover, claim_of, la
 use crate::chain::bitcoin::proof::MAIN_NAMED_FROM;
 use crate::chain::evm::Pinned;
 use crate::chain::{SourceError, bitcoin};
-use crate::clock::Clock;
+use crate::clock::{Clock, rfc3339};
 use crate::config::{ChainConfig, Checkpoint, Config, SecretError};
 use crate::rules::{ChainId, TaggedBlock};
-use crate::store::{Database, EvidenceOf, StoreError};
+use crate::store::{Database, EvidenceOf, JournalEntry, StoreError};
 use thiserror::Error;
 
 /// Why no file can be printed.
@@ -37,6 +37,8 @@ pub enum PrintError {
 pub enum Next {
     /// Another credit is meant.
     OtherCredit,
+    /// It is reversed.
+    Reversed,
     /// The config has to name the chain.
     NameChain,
     /// A node is needed that has the block still.
@@ -53,6 +55,10 @@ impl Next {
     /// In words.
     pub fn words(self) -> &'static str {
         match self {
+            Next::Reversed => {
+                "`creditd tx` of the credit says what became of its payment; a credit that is reinstated \
+                 has a proof again"
+            }
             Next::OtherCredit => "`creditd credits` lists those that there are, `creditd tx` tells of one",
             Next::NameChain => {
                 "name the chain and a node of it in the config, or ask the creditd that has them"
@@ -102,8 +108,7 @@ pub fn print(
     let id = credit.to_owned();
     let subject = database.read(|tx| tx.evidence_subject(&id))?;
     let Some(of) = subject else {
-        let what = format!("{credit}: no such credit that a chain is the cause of, or it is reversed now");
-        return Err(PrintError::None(what, Next::OtherCredit));
+        return Err(no_subject(credit, &database.read(|tx| tx.journal(&id))?));
     };
     let address = print_address(&of.chain, &of.script).ok_or_else(|| {
         let what = format!("{credit}: its script has no address");
@@ -136,6 +141,26 @@ pub fn print(
     }
     let file = ProofFile::of(&of, proof, address, made_at);
     Ok(Printed { file, notes })
+}
+
+/// Why there is nothing to prove of what was named.
+fn no_subject(credit: &str, journal: &[JournalEntry]) -> PrintError {
+    let (what, next) = match journal.last() {
+        None => (format!("there is no credit {credit}"), Next::OtherCredit),
+        Some(last) if last.cause.is_none() => (
+            format!("another provider told of the payment of {credit}: no chain that is followed has it"),
+            Next::OtherCredit,
+        ),
+        Some(last) => (
+            format!(
+                "{credit} is reversed since {} ({}), and what was taken back has no proof",
+                rfc3339(last.at),
+                last.reason
+            ),
+            Next::Reversed,
+        ),
+    };
+    PrintError::None(what, next)
 }
 
 /// What is stored of a credit in the block where the books have it now.
