@@ -139,6 +139,8 @@ pub struct Follower<S: ChainSource> {
     rescan_waits_for: String,
     /// Balances that are compared from time to time.
     sweep: Option<Sweep>,
+    /// The node's height at this round's look, which a reason may name; `None` before it has told one.
+    node_seen: Option<u64>,
     reported: Option<(ChainState, String, Option<u64>)>,
     pulse: Pulse,
 }
@@ -214,6 +216,7 @@ impl<S: ChainSource> Follower<S> {
             restoring: String::new(),
             rescan_waits_for: String::new(),
             sweep: None,
+            node_seen: None,
             reported: None,
             pulse: Pulse::default(),
             settings,
@@ -267,6 +270,7 @@ impl<S: ChainSource> Follower<S> {
 
     /// One look at the node and everything that follows from it.
     async fn round(&mut self) -> Result<(NodeTip, Next), Trouble> {
+        self.node_seen = None;
         if !self.is_identified {
             let identity = self.source.identity().await?;
             let alias = &self.settings.chain.alias;
@@ -286,6 +290,7 @@ impl<S: ChainSource> Follower<S> {
         }
         let asked_at = self.clock.now_ms();
         let mut node = self.source.tip().await?;
+        self.node_seen = Some(node.height);
         self.pulse.note_node(node.height);
         self.refresh_index().await?;
         let Some(row) = self.anchored(&node).await? else {

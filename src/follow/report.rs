@@ -116,7 +116,7 @@ impl<S: ChainSource> Follower<S> {
         // Whatever the node was, it has to show itself again.
         self.is_identified &= !matches!(state, ChainState::Unreachable | ChainState::WrongNetwork);
         if !self.may_be_another_node(state) {
-            self.report(state, &trouble.to_string(), None).await?;
+            self.report(state, &trouble.to_string(), self.node_seen).await?;
         }
         let pause = self.settings.poll * 2_u32.saturating_pow(self.failures.min(6));
         self.failures = self.failures.saturating_add(1);

@@ -243,6 +243,9 @@ fn node_with_a_lower_tip_undoes_nothing() {
     node.back_to(1);
     forget(&node);
     daemon.wait_state("behind", "the node is at height 1, we are at 3 on the same chain");
+    // The table's column says what the reason says.
+    let status = daemon.json(&["chain", "status"]);
+    assert_eq!(status["chains"][0]["node_height"], 1, "{status}");
     wait_polls(&node.stub, 3);
     assert_untouched(&daemon, "a lower tip");
     // The same while the daemon starts.
