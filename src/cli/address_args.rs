@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 pub enum Addresses {
     /// Show the pools that addresses are handed out of
     #[command(after_help = "\
-A pool is filled by the daemon, with addresses that creditd and the node derive alike. Exit code 1:
+A pool is filled by the daemon, with addresses that creditd and the node derive alike. Exit code 1: \
 a pool hands out nothing.
 
 Examples:
@@ -17,7 +17,7 @@ Examples:
     Status,
     /// Let a name of the config stand for other addresses than before
     #[command(after_help = "\
-Without --apply it only says what it would do. Addresses that were handed out before stay watched,
+Without --apply it only says what it would do. Addresses that were handed out before stay watched, \
 and none is handed out twice should the name go back to them.
 
 Example:

@@ -30,21 +30,16 @@ See it work, with no node at all:
   creditd demo
 
 First steps:
-  creditd init                          write a commented creditd.toml, then edit it
-  creditd check                         are the config, the database and the node right?
+  creditd init     write a commented creditd.toml, then edit it
+  creditd check    are the config, the database and the node right?
   creditd watch add ADDRESS --merchant shop
-  creditd run                           follow the chains; stop with Ctrl-C or systemctl stop
+  creditd run      follow the chains; stop with Ctrl-C or systemctl stop
 
 Exit codes: 0 done, 1 found a problem, 2 could not run.")]
 pub struct Cli {
-    /// The config file [default: ./creditd.toml, then /etc/creditd/creditd.toml]
-    #[arg(
-        long,
-        global = true,
-        env = "CREDITD_CONFIG",
-        value_name = "FILE",
-        hide_env_values = true
-    )]
+    // Not clap's `env`, which has usage lines name an option that nobody typed.
+    /// The config file [default: $CREDITD_CONFIG, then ./creditd.toml, then /etc/creditd/creditd.toml]
+    #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
     /// Answer in JSON (docs/cli-json.md)
@@ -85,7 +80,7 @@ pub enum Command {
 
     /// Follow the chains until told to stop
     #[command(after_help = "\
-Logs go to stderr. One daemon per database: a second one refuses to start.
+Logs go to stderr. One daemon per database: a second one refuses to start. \
 Stop it with Ctrl-C or SIGTERM; a kill at any moment loses nothing either.")]
     Run,
 
@@ -95,7 +90,7 @@ Stop it with Ctrl-C or SIGTERM; a kill at any moment loses nothing either.")]
 
     /// The whole story of one transaction
     #[command(after_help = "\
-Shows each of our outputs in it: state, block, depth and what is still missing, each change with
+Shows each of our outputs in it: state, block, depth and what is still missing, each change with \
 its cause and time, the credit with its journal, and the events.
 
 Example:
@@ -165,7 +160,7 @@ Examples:
 
     /// What runs in the background, and how its last run ended
     #[command(after_help = "\
-Jobs with a next run go by the clock; the others run as their work comes. A failed job is tried
+Jobs with a next run go by the clock; the others run as their work comes. A failed job is tried \
 again by itself, after a second first and then at longer and longer pauses.")]
     Jobs,
 
@@ -173,14 +168,14 @@ again by itself, after a second first and then at longer and longer pauses.")]
     ///
     /// The running daemon works it off beside the tip. Reading again never credits again.
     #[command(after_help = "\
-A watched address counts from the block after it was added, and a token from the block after it was
-listed in the config. To find older payments, name the address, or the token by contract or symbol,
+A watched address counts from the block after it was added, and a token from the block after it was \
+listed in the config. To find older payments, name the address, or the token by contract or symbol, \
 with --backfill:
 
-  creditd rescan --from 840000 --backfill bc1q... --reason 'moved from the old shop'
-  creditd rescan --from 840000 --backfill bc1q... --reason 'moved from the old shop' --apply
+  creditd rescan --from 840000 --backfill bc1q... --reason 'old shop'
+  creditd rescan --from 840000 --backfill bc1q... --reason 'old shop' --apply
 
-A rescan of blocks that the node does not have waits for them; others have their turn meanwhile.
+A rescan of blocks that the node does not have waits for them; others have their turn meanwhile. \
 --cancel ends one, and what it has found stays found:
 
   creditd rescan --cancel 3 --reason 'no node has those blocks' --apply")]
@@ -320,11 +315,11 @@ pub enum Chain {
     Status,
     /// Accept a reorg that is deeper than the window
     #[command(after_help = "\
-First without --apply: it lists what would be reversed. With --apply the daemon goes back to the
+First without --apply: it lists what would be reversed. With --apply the daemon goes back to the \
 block at that height as soon as the node is on it, and reads on from there.
 
 Example:
-  creditd chain accept-reorg --fork 840000 --reason 'node follows the right branch' --apply")]
+  creditd chain accept-reorg --fork 840000 --reason 'the node is right' --apply")]
     AcceptReorg(AcceptReorg),
 }
 

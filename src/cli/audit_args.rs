@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 /// Below the options of `audit`.
 pub const AUDIT: &str = "\
-Without --books and --unspent it asks the books, every credit, and each block that was not read
-before. Ctrl-C, SIGTERM or SIGHUP stops it, and the next one goes on there. docs/audit.md says what
+Without --books and --unspent it asks the books, every credit, and each block that was not read \
+before. Ctrl-C, SIGTERM or SIGHUP stops it, and the next one goes on there. docs/audit.md says what \
 each finding means.
 
-Exit codes: 0 all of it is proven, 1 something does not agree, 2 it could not run, or something
+Exit codes: 0 all of it is proven, 1 something does not agree, 2 it could not run, or something \
 could not be proven and nothing was found.
 
 Examples:

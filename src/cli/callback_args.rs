@@ -9,17 +9,18 @@ use clap::{Args, Subcommand, ValueEnum};
 pub enum Endpoints {
     /// Add a URL that is told of a merchant's events
     #[command(after_help = "\
-Callbacks are signed by the Standard Webhooks scheme; the secret is shown once, here. The URL must be
+Callbacks are signed by the Standard Webhooks scheme; the secret is shown once, here. The URL must be \
 https and lead to a public address, unless the config's [callbacks] allow_ranges says otherwise.
 
 Examples:
   creditd endpoint add https://shop.example/hooks/creditd --merchant shop
-  creditd endpoint add https://shop.example/hook --merchant shop --types credit.*,deposit.held
+  creditd endpoint add https://shop.example/hook --merchant shop \\
+    --types credit.*,deposit.held
   creditd endpoint add https://ops.example/hooks/creditd --ops")]
     Add(EndpointAdd),
     /// List endpoints
     #[command(after_help = "\
-Of invoices there may be millions: the endpoints that are told of one invoice each are listed with --invoice
+Of invoices there may be millions: the endpoints that are told of one invoice each are listed with --invoice \
 or, where they are paused, with --paused.
 
 Examples:
@@ -114,14 +115,14 @@ Examples:
     },
     /// Send now what waits or was given up, with the same id and body
     #[command(after_help = "\
-An event goes to every endpoint where it waits for its next attempt or is parked; with --endpoint to that
-one, delivered there or not. --endpoint alone: everything that it has not got. A receiver that has seen an
+An event goes to every endpoint where it waits for its next attempt or is parked; with --endpoint to that \
+one, delivered there or not. --endpoint alone: everything that it has not got. A receiver that has seen an \
 id before does nothing.
 
 Examples:
-  creditd callbacks retry evt_1f3c... --reason 'receiver is mended' --apply
-  creditd callbacks retry --endpoint ep_1f3c... --reason 'receiver is mended' --apply
-  creditd callbacks retry --endpoint ep_1f3c... --parked --reason 'receiver is mended' --apply")]
+  creditd callbacks retry evt_1f3c... --reason mended --apply
+  creditd callbacks retry --endpoint ep_1f3c... --reason mended --apply
+  creditd callbacks retry --endpoint ep_1f3c... --parked --reason mended --apply")]
     Retry(CallbackRetry),
 }
 

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 pub enum InboxCommand {
     /// List them, newest first
     #[command(after_help = "\
-A parked event did nothing, and is tried again on your word alone. An event that came again with
+A parked event did nothing, and is tried again on your word alone. An event that came again with \
 another content is listed by --set-aside: one of the two is false.
 
 Examples:
@@ -25,7 +25,7 @@ Example:
     },
     /// Give a parked event another turn
     #[command(after_help = "\
-Without --apply it only says what it would do. What it does, it does once, however often it is
+Without --apply it only says what it would do. What it does, it does once, however often it is \
 tried.
 
 Example:

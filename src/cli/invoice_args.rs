@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 pub enum Invoices {
     /// List them, newest first
     #[command(after_help = "\
-Where money came that belongs to no order (late, in another asset, or to an invoice that is expired
+Where money came that belongs to no order (late, in another asset, or to an invoice that is expired \
 or cancelled) somebody has to look: --strayed lists those.
 
 Examples:

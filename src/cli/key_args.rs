@@ -28,19 +28,19 @@ Example:
 pub enum Keys {
     /// Make a key for a merchant's programs; it is shown once, here
     #[command(after_help = "\
-To replace a key, make a second one of the same name (two live at a time), change the program over,
+To replace a key, make a second one of the same name (two live at a time), change the program over, \
 then revoke the first.
 
-With --idempotency-key the answer is kept in the database for `[api] idempotency_days`, the key in it
+With --idempotency-key the answer is kept in the database for `[api] idempotency_days`, the key in it \
 included, and shown again.
 
-Scopes: invoice:write, invoice:read, endpoint:manage, events:read, inbox:write, or all of these with
+Scopes: invoice:write, invoice:read, endpoint:manage, events:read, inbox:write, or all of these with \
 `all`. An operator's key (--ops) has ops:read, and with events:read the events of operators.
 
 Examples:
-  creditd key create --merchant shop --name web --scopes invoice:write,invoice:read
+  creditd key create --merchant shop --name web --scopes invoice:write
   creditd key create --merchant shop --name web --scopes all --expires-days 365
-  creditd key create --ops --name dashboard --scopes ops:read")]
+  creditd key create --ops --name dashboard --scopes ops:read,events:read")]
     Create(KeyCreate),
     /// List keys, never their secrets
     List,

@@ -67,11 +67,15 @@ use key_args::{Keys, Merchants};
 use once::{Keyed, Opened};
 use open::Chains;
 use out::Out;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use table::Table;
 use thiserror::Error;
 use unattributed_args::Unattributed;
 use watch_args::Watch;
+
+/// Names the config file where `--config` does not.
+const CONFIG_VAR: &str = "CREDITD_CONFIG";
 
 /// How a command ended when it could run at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +121,10 @@ pub fn main() -> ExitCode {
     let parsed = typed.and_then(|typed| {
         let cli = Cli::from_arg_matches(&typed);
         let cli = cli.map_err(|error| error.format(&mut typed::command()))?;
-        Ok((cli, typed))
+        let config = cli
+            .config
+            .or_else(|| std::env::var_os(CONFIG_VAR).map(PathBuf::from));
+        Ok((Cli { config, ..cli }, typed))
     });
     let (cli, typed) = match parsed {
         Ok(parsed) => parsed,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// Below the options of `proof`.
 pub const PROOF: &str = "\
-Exit codes: 0 it is proved, 1 there is no proof or only a node's word, 2 no node answers or has all of it
+Exit codes: 0 it is proved, 1 there is no proof or only a node's word, 2 no node answers or has all of it \
 now.
 
 Examples:
@@ -17,12 +17,12 @@ Examples:
 
 /// Below the options of `proof verify`.
 pub const VERIFY: &str = "\
-Needs no config, no database and no network. A good file does not say whether its branch is the best one
-today, nor whether the credit was reversed since, and whoever made it chose the chain: look at the first
+Needs no config, no database and no network. A good file does not say whether its branch is the best one \
+today, nor whether the credit was reversed since, and whoever made it chose the chain: look at the first \
 line, or say --chain.
 
-`included` alone costs nobody anything: it says that the payment is in a block of that hash, not that the
-block is on the chain. `worked` says what a forgery would have cost, `anchored` that a block that you know
+`included` alone costs nobody anything: it says that the payment is in a block of that hash, not that the \
+block is on the chain. `worked` says what a forgery would have cost, `anchored` that a block that you know \
 vouches for it.
 
 Exit codes: 0 it shows what is required, 1 it does not, 2 it cannot be read.

@@ -5,8 +5,8 @@ use clap::Args;
 
 /// What the help ends with.
 pub const RESTORED: &str = "\
-Without --reason it only reports. Declare a restore before the daemon is started on the backup: what
-was handed out since is then watched before any block is read. Without --apply it only says what it
+Without --reason it only reports. Declare a restore before the daemon is started on the backup: what \
+was handed out since is then watched before any block is read. Without --apply it only says what it \
 would do, and declared twice it is begun once.
 
 Examples:

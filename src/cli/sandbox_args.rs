@@ -59,8 +59,8 @@ pub struct Sandbox {
 /// What is to happen, and where.
 #[derive(Debug, Args)]
 pub struct Trigger {
-    /// Where the sandbox listens; without it the folder's sandbox.json says so
-    #[arg(long, value_name = "URL", global = true, env = "CREDITD_SANDBOX")]
+    /// Where the sandbox listens [default: $CREDITD_SANDBOX, then what the folder's sandbox.json says]
+    #[arg(long, value_name = "URL", global = true)]
     pub sandbox: Option<String>,
     /// The folder that the sandbox was started with [default: creditd-sandbox; where there is none, the
     /// usual port]

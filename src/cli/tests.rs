@@ -1,9 +1,13 @@
 //! Every command that a text of ours names is one, with those options.
 
 use super::args::Cli;
+use super::typed;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
 use std::path::{Path, PathBuf};
+
+/// A usual terminal's.
+const EXAMPLE_WIDTH: usize = 80;
 
 /// The texts that operators and merchants read.
 fn texts() -> Vec<PathBuf> {
@@ -125,16 +129,20 @@ fn every_command_in_the_texts_exists_with_those_options() {
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
+/// What the help of a command ends with.
+fn closing(command: &clap::Command) -> String {
+    let help = command.get_after_help();
+    help.map(ToString::to_string).unwrap_or_default()
+}
+
 #[test]
 fn every_example_in_the_help_can_be_run() {
     let mut faults = Vec::new();
     let mut count = 0;
     let mut commands = vec![Cli::command()];
     while let Some(command) = commands.pop() {
-        let help = command
-            .get_after_help()
-            .map(ToString::to_string)
-            .unwrap_or_default();
+        // A shell joins what a backslash ends.
+        let help = closing(&command).replace("\\\n    ", "");
         for line in help.lines().filter(|line| line.starts_with("  ")) {
             // What it does stands behind it.
             let line = line.trim().split("  ").next().unwrap_or_default();
@@ -146,6 +154,29 @@ fn every_example_in_the_help_can_be_run() {
         commands.extend(command.get_subcommands().cloned());
     }
     assert!(count > 20, "only {count} examples were found");
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+}
+
+/// What is wrapped by hand is wrapped again on a narrower terminal, and ragged there; a command that is
+/// broken cannot be copied.
+#[test]
+fn help_is_wrapped_by_the_terminal_alone_and_examples_fit_on_a_line() {
+    let mut faults = Vec::new();
+    let mut commands = vec![typed::command()];
+    while let Some(command) = commands.pop() {
+        let help = closing(&command);
+        let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ');
+        let lines: Vec<&str> = help.lines().collect();
+        let broken = lines
+            .windows(2)
+            .filter(|pair| is_prose(pair[0]) && is_prose(pair[1]));
+        faults.extend(broken.map(|pair| format!("{}: broken: {}", command.get_name(), pair[0])));
+        let long = lines
+            .iter()
+            .filter(|line| line.starts_with(' ') && line.chars().count() > EXAMPLE_WIDTH);
+        faults.extend(long.map(|line| format!("{}: too long: {line}", command.get_name())));
+        commands.extend(command.get_subcommands().cloned());
+    }
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 

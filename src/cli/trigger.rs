@@ -21,6 +21,9 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// More than any state here.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// Says where the sandbox listens, where `--sandbox` does not.
+const SANDBOX_VAR: &str = "CREDITD_SANDBOX";
+
 /// Where a sandbox is looked for, if nothing says where it is.
 const NEXT: &str = "`creditd sandbox` starts one; --folder or --sandbox say where it is";
 
@@ -66,7 +69,8 @@ fn place(args: &Trigger) -> anyhow::Result<String> {
         let places: Value = serde_json::from_slice(&text).ok()?;
         Some(places["control"].as_str()?.to_owned())
     };
-    let named = args.sandbox.clone().or_else(file);
+    let named = args.sandbox.clone();
+    let named = named.or_else(|| std::env::var(SANDBOX_VAR).ok()).or_else(file);
     if named.is_none() && args.folder.is_some() {
         let text = format!("no sandbox was started with {}", folder.display());
         return Err(Problem::misuse(text, NEXT).into());

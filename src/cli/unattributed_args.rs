@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 pub enum Unattributed {
     /// List them, newest first
     #[command(after_help = "\
-An amount came to the address in one of the blocks after the first height and up to the second; it
+An amount came to the address in one of the blocks after the first height and up to the second; it \
 is what the balance has more than every recorded payment explains. Nothing was credited for it.
 
 Examples:
@@ -17,13 +17,14 @@ Examples:
     List(UnattributedList),
     /// Close one, once you know what it was; nobody is credited by it
     #[command(after_help = "\
-Without --apply it only says what it would do. A payment that creditd should credit is found by
-reading the blocks again with call traces (docs/operations.md has the steps); close the amount as
+Without --apply it only says what it would do. A payment that creditd should credit is found by \
+reading the blocks again with call traces (docs/operations.md has the steps); close the amount as \
 its outpoint then.
 
 Examples:
-  creditd unattributed close un_1f3c... --not-a-payment --reason 'staking reward' --apply
-  creditd unattributed close un_1f3c... --outpoint 0x5aef...:4294967296 --reason 'booked by hand'")]
+  creditd unattributed close un_1f3c... --not-a-payment --reason reward --apply
+  creditd unattributed close un_1f3c... --outpoint 0x5aef...:4294967296 \\
+    --reason 'booked by hand'")]
     Close(UnattributedClose),
 }
 

@@ -24,14 +24,14 @@ pub struct Balances {
 pub enum Watch {
     /// Watch an address: payments to it are deposits of the merchant
     #[command(after_help = "\
-Works before the daemon's first start and while it runs. Payments count from the next block on;
+Works before the daemon's first start and while it runs. Payments count from the next block on; \
 for older ones see `creditd rescan --help`. Watching the same address again changes nothing.
 
 Example:
-  creditd watch add bc1qw508d6qejxtdg4y5r3zarvary0c5xw7kv8f3t4 --merchant shop --reference order-1
+  creditd watch add bc1q... --merchant shop --reference order-1
 
 With several chains in the config, say on which one; the same address may be watched on each:
-  creditd watch add 0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed --chain eth --merchant shop")]
+  creditd watch add 0x5aAe... --chain eth --merchant shop")]
     Add(Watched),
 
     /// Declare an address the merchant's own: moves between own addresses are not payments
@@ -56,8 +56,8 @@ With several chains in the config, say on which one; the same address may be wat
 
     /// Watch many addresses, one per line
     #[command(after_help = "\
-A line is an address, or address,merchant, or address,merchant,reference. A header line may name these
-columns in another order. The separator is a comma.
+A line is an address, or address,merchant, or address,merchant,reference. A header line may name these \
+columns in another order. The separator is a comma. \
 Lines with faults are listed by number and the others are taken. Running it again changes nothing.
 
 Examples:

@@ -184,6 +184,27 @@ fn what_cannot_run_ends_with_2_and_a_next_step() {
     );
 }
 
+/// Usage lines name what has to be typed, wherever the config is named.
+#[test]
+fn usage_is_the_same_with_and_without_the_environment() {
+    let folder = folder();
+    for args in [
+        &["watch", "add"][..],
+        &["tx"],
+        &["rescan"],
+        &["proof", "verify"],
+        &["trigger", "deposit"],
+    ] {
+        let (_, plain) = answer(creditd(&folder).args(args), 2);
+        assert!(plain.contains("Usage: creditd "), "{args:?}: {plain}");
+        let mut named = creditd(&folder);
+        named
+            .env("CREDITD_CONFIG", "c.toml")
+            .env("CREDITD_SANDBOX", "http://127.0.0.1:1");
+        assert_eq!(answer(named.args(args), 2).1, plain, "{args:?}");
+    }
+}
+
 #[test]
 fn repairs_need_a_reason() {
     let folder = folder();
