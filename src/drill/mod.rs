@@ -238,8 +238,8 @@ async fn lines(config: &Config, drill: &Drill, bench: &Bench, left_out: &LeftOut
         let left = left_out.get(chain.alias());
         let mut why_not =
             left.map(|why| format!("not tried: {why}, though it was copied {COPIES_MAX} times"));
-        if stand.is_none() && drill.from_backup.is_some() {
-            why_not = Some("not tried: the backup has read no block of it".to_owned());
+        if stand.is_none() {
+            why_not = unread(drill).map(str::to_owned).or(why_not);
         }
         if let (Some(stand), None) = (&mut stand, &why_not) {
             let looked = match drill.from_backup.is_some() {
@@ -259,6 +259,18 @@ async fn lines(config: &Config, drill: &Drill, bench: &Bench, left_out: &LeftOut
         });
     }
     Ok(lines)
+}
+
+/// Why a chain is not fed of which no block was read; `None` where it is no fault: a chain that is new in the
+/// config, beside others, has nothing to come again.
+fn unread(drill: &Drill) -> Option<&'static str> {
+    match (&drill.from_backup, &drill.chain) {
+        (Some(_), _) => Some("not tried: the backup has read no block of it"),
+        (None, Some(_)) => {
+            Some("it was never followed: `creditd run` with this config does that, then drill it")
+        }
+        (None, None) => None,
+    }
 }
 
 /// Names the chains that the copy has followed and the config does not name any more: nothing of them is fed.

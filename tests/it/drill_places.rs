@@ -243,6 +243,21 @@ fn a_drill_without_anything_to_try_says_so_and_is_no_good_news() {
     }
 }
 
+/// It is asked for by name, and was never followed: that is no database without anything of those days.
+#[test]
+fn a_chain_that_was_never_followed_is_told_as_such() {
+    let node = FakeNode::regtest(3);
+    let daemon = Daemon::prepare(&Setup::for_stub(&node.stub));
+    daemon.watch(D1);
+    let output = daemon.cli(&["drill", "--passes", "1", "--chain", "btc"]);
+    let (said, why) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(2), "{said}{why}");
+    let line = "NOT FED: it was never followed: `creditd run` with this config does that";
+    assert!(said.contains(line), "{said}");
+    assert!(!said.contains("nothing of the last"), "{said}");
+    assert!(why.contains("next: see NOT FED"), "{why}");
+}
+
 /// Blocks and a credit are there, and no request, webhook or callback.
 #[test]
 fn what_was_left_out_or_not_fed_is_told_as_such_and_not_as_a_database_without_anything() {
