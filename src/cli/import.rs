@@ -131,11 +131,10 @@ pub(super) fn import(out: &mut Out, config: &Config, import: &Import<'_>) -> any
         }
         out.done()?;
     }
-    Ok(if summary.faulty == 0 {
-        Outcome::Done
-    } else {
-        Outcome::Found
-    })
+    match summary.faulty {
+        0 => Ok(Outcome::Done),
+        _ => Err(summary.not_all().into()),
+    }
 }
 
 /// The lines on their way into the database.
@@ -400,6 +399,19 @@ impl Summary {
                 false => out::note(&format!("line {}: {}", fault.line, fault.text)),
             }
         }
+    }
+
+    /// What became of a file with faults.
+    fn not_all(&self) -> Problem {
+        let (faulty, lines) = (self.faulty, counted(self.lines, "line"));
+        let others = match self.added + self.known {
+            0 => "nothing was imported",
+            _ => "the others were",
+        };
+        Problem::found(
+            format!("{faulty} of {lines} not imported, {others}"),
+            "correct these lines and import the file again: what is known already stays as it is",
+        )
     }
 
     fn text(&self) -> String {

@@ -260,7 +260,11 @@ fn a_file_that_is_no_list_fills_neither_terminal_nor_memory() {
     );
     let stderr = text(&output.stderr);
     let lines: Vec<&str> = stderr.lines().collect();
-    assert_eq!(lines.len(), 10_001);
+    assert_eq!(lines.len(), 10_003);
+    assert_eq!(
+        lines[10_001],
+        "creditd: 25000 of 25000 lines not imported, nothing was imported"
+    );
     assert!(
         lines[9_999].starts_with("line 10000: not a Bitcoin address"),
         "{}",
@@ -298,7 +302,9 @@ fn a_list_is_read_from_stdin_and_names_missing_merchants() {
     let stderr = text(&output.stderr);
     assert_eq!(
         stderr,
-        "line 1: no merchant: add it to the line or name one with --merchant\n"
+        "line 1: no merchant: add it to the line or name one with --merchant\n\
+         creditd: 1 of 2 lines not imported, the others were\n  \
+         next: correct these lines and import the file again: what is known already stays as it is\n"
     );
     refused(
         &files.cli(&["watch", "import", "gone.txt"]),
