@@ -10,15 +10,14 @@ pub mod pools;
 mod restore;
 pub mod running;
 mod schema;
+mod steps;
 mod unnamed;
 
 use crate::address::Derivation;
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::chain::{ChainSource, NodeTip, SourceError};
 use crate::clock::Clock;
-use crate::config::{
-    BackupConfig, BitcoinChain, Config, InboxSource, RpcAuth, SecretError, Start, read_secret_text,
-};
+use crate::config::{BackupConfig, BitcoinChain, Config, InboxSource, SecretError, Start};
 use crate::egress::HttpDial;
 use crate::inbox::{self, InboxError};
 use crate::rules::HeldHeader;
@@ -29,6 +28,7 @@ use clock::clock_line;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
+use steps::node_step;
 
 /// How a line of the check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -323,25 +323,6 @@ async fn chain_lines(
     lines
 }
 
-/// What to do about a node that gives no answer.
-fn node_step(chain: &BitcoinChain) -> String {
-    if let RpcAuth::Cookie(file) = &chain.auth
-        && let Ok(path) = file.path()
-        && read_secret_text(&path).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
-    {
-        return format!(
-            "rpccookieperms=group in bitcoin.conf, and this account into the cookie's group, which \
-             `sudo stat -c %G {}` names: `sudo usermod -aG GROUP creditd` (docs/operations.md, \
-             The login at the node)",
-            path.display()
-        );
-    }
-    format!(
-        "start the node, or correct `rpc_url` ({}) and the login in the config",
-        chain.rpc_url
-    )
-}
-
 async fn node_lines(
     chain: &BitcoinChain,
     source: &BitcoinSource<HttpDial>,
@@ -358,7 +339,12 @@ async fn node_lines(
             return vec![line("network", Verdict::Bad, error.to_string(), next)];
         }
         Err(error) => {
-            return vec![line("node", Verdict::Bad, error_line(&error), node_step(chain))];
+            return vec![line(
+                "node",
+                Verdict::Bad,
+                error_line(&error),
+                node_step(chain, &error),
+            )];
         }
     };
     let mut lines = vec![

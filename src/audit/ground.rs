@@ -132,7 +132,7 @@ impl<'a> Ground<'a> {
     /// The node, who says that it is on the chain of the config; or why it cannot be asked.
     pub(super) async fn connect(&self) -> Result<Result<Node, NotChecked>, StoreError> {
         let clock = self.audit.clock;
-        let unknown = |why: String| Unasked::NoNode.because(why);
+        let unknown = |why: String| Unasked::NoLogin.because(why);
         let node = match self.config {
             ChainConfig::Bitcoin(chain) => match BitcoinConfig::of(chain) {
                 Ok(config) => Node::Bitcoin(Box::new(BitcoinSource::new(config, HttpDial::new(), clock))),

@@ -2,7 +2,7 @@
 //! found".
 
 use super::ground::{Ground, Standing, Stop};
-use crate::chain::SourceError;
+use crate::chain::{Help, SourceError};
 use crate::rules::chain_state::ChainState;
 use crate::store::{ChainRow, Store, StoreError};
 use crate::telemetry::{counted, error_line};
@@ -27,6 +27,12 @@ pub struct NotChecked {
 pub(super) enum Unasked {
     /// No node answers.
     NoNode,
+    /// The node does not let us in, or what we log in with is not there.
+    NoLogin,
+    /// The node is there, and starting.
+    Starting,
+    /// The node has had enough of our questions.
+    Limited,
     /// The node is on another chain than the config says.
     OtherNetwork,
     /// The books have no block of the chain.
@@ -52,7 +58,7 @@ pub(super) enum Unasked {
 impl Unasked {
     fn word(self) -> &'static str {
         match self {
-            Unasked::NoNode => "no_node",
+            Unasked::NoNode | Unasked::NoLogin | Unasked::Starting | Unasked::Limited => "no_node",
             Unasked::OtherNetwork => "other_network",
             Unasked::NeverFollowed => "never_followed",
             Unasked::TwoBranches => "two_branches",
@@ -69,6 +75,15 @@ impl Unasked {
     fn next(self) -> &'static str {
         match self {
             Unasked::NoNode => "`creditd check` says what is wrong with the node; then run it again",
+            Unasked::NoLogin => {
+                "name the login at the node in the config, and run it as an account that may read the file: \
+                 `cookie_file`, or `rpc_user` and `rpc_password_file`; of an EVM endpoint `url_file`, \
+                 `password_file`, `bearer_file` or `header_file`. `creditd check` tries it"
+            }
+            Unasked::Starting => "run it again once the node has started: `creditd check` says when",
+            Unasked::Limited => {
+                "run it again later, with --blocks-per-second for fewer questions, or with a larger plan"
+            }
             Unasked::OtherNetwork => "correct the node or the chain's table in the config: `creditd check`",
             Unasked::NeverFollowed => "start the daemon with this config, and run it again after a while",
             Unasked::TwoBranches => "run it again when creditd follows the node: `creditd chain status`",
@@ -96,6 +111,12 @@ impl From<&SourceError> for NotChecked {
     fn from(error: &SourceError) -> NotChecked {
         let why = match error {
             SourceError::WrongNetwork(_) => Unasked::OtherNetwork,
+            SourceError::Unreachable { help, .. } => match help {
+                Help::Login => Unasked::NoLogin,
+                Help::Time => Unasked::Starting,
+                Help::LowerRate => Unasked::Limited,
+                Help::Node => Unasked::NoNode,
+            },
             _ => Unasked::NoNode,
         };
         why.because(error_line(error))

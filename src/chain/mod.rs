@@ -87,6 +87,8 @@ pub enum SourceError {
         doing: String,
         /// The reason in words for people.
         why: String,
+        /// What helps.
+        help: Help,
         /// What lies beneath.
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
@@ -114,6 +116,19 @@ pub enum SourceError {
         /// The broken rule.
         why: String,
     },
+}
+
+/// What helps where a node gives no answer: what is said of the next step must not send anybody elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Help {
+    /// To start it, or to mend it or its address: it is not there, or answers what makes no sense.
+    Node,
+    /// To name who we are, so that it lets us in.
+    Login,
+    /// Nothing but time: it is there, and starting.
+    Time,
+    /// To ask less often: it has had enough of us.
+    LowerRate,
 }
 
 /// One chain as seen through its node or nodes. Nothing is remembered between calls that could change an

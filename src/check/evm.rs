@@ -6,6 +6,7 @@ mod tokens;
 
 use super::branch::{self, Known};
 use super::clock::clock_line;
+use super::steps::passing_step;
 use super::{Line, Verdict, counted, line, secret_step, start_line};
 use crate::chain::evm::endpoints::{Node, Standing};
 use crate::chain::evm::{EvmSource, Pinned};
@@ -26,6 +27,9 @@ const LIMITS: Limits = Limits {
     deadline: Duration::from_secs(30),
     body_bytes_max: 256 << 20,
 };
+
+/// What has a provider asked less, or give more.
+const SLOWER: &str = "a larger plan, a smaller `batch_max`, a longer `poll_ms`, or an endpoint more";
 
 /// One endpoint under examination.
 struct Exam<'c> {
@@ -165,10 +169,12 @@ impl Exam<'_> {
                 return None;
             }
             Err(error) => {
-                let next = format!(
-                    "start the node, or correct the URL and the login of endpoint {} in the config",
-                    self.endpoint.name
-                );
+                let next = passing_step(&error, SLOWER).unwrap_or_else(|| {
+                    let name = &self.endpoint.name;
+                    format!(
+                        "start the node, or correct the URL and the login of endpoint {name} in the config"
+                    )
+                });
                 self.push("node", Verdict::Bad, error_line(&error), next);
                 return None;
             }
@@ -255,12 +261,11 @@ impl Exam<'_> {
             | Standing::Quarantined { .. } => None,
         });
         if let Some(why) = limited {
-            let next = "a larger plan, a smaller `batch_max`, a longer `poll_ms`, or an endpoint more";
             self.push(
                 "limit",
                 Verdict::Warning,
                 format!("it is over its limit: {why}"),
-                next,
+                SLOWER,
             );
         }
     }

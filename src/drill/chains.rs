@@ -11,7 +11,7 @@ use super::words::counted;
 use super::{DrillError, Stop};
 use crate::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use crate::chain::evm::{EvmRules, EvmSource, nodes_of};
-use crate::chain::{ChainSource, NodeTip, SourceError};
+use crate::chain::{ChainSource, Help, NodeTip, SourceError};
 use crate::clock::Clock;
 use crate::config::{BitcoinChain, ChainConfig, EvmChain};
 use crate::daemon;
@@ -368,6 +368,7 @@ impl<S: ChainSource> Chain<S> {
             let held = held.first().ok_or_else(|| SourceError::Unreachable {
                 doing: format!("look for the first block of the drill at height {middle}"),
                 why: "the node has none there".to_owned(),
+                help: Help::Node,
                 source: None,
             })?;
             match held.header.time_secs < since_secs {

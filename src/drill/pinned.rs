@@ -1,7 +1,7 @@
 //! A chain whose tip stands where the copy's cursor is, whatever its node goes on to: so that what is fed
 //! again is what was fed before, and nothing newer.
 
-use crate::chain::{ChainSource, HeaderInfo, Identity, NodeTip, SourceError};
+use crate::chain::{ChainSource, HeaderInfo, Help, Identity, NodeTip, SourceError};
 use crate::index::Index;
 use crate::rules::{
     Amount, BlockHash, Header, HeldHeader, MempoolList, ScannedBlock, Script, TaggedBlock, Tags,
@@ -61,6 +61,7 @@ fn odd(why: String) -> SourceError {
     SourceError::Unreachable {
         doing: "read the chain up to the copy's tip".to_owned(),
         why,
+        help: Help::Node,
         source: None,
     }
 }

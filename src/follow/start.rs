@@ -1,7 +1,7 @@
 //! The first start of a chain: where its cursor is set, and which headers are held below it.
 
 use super::{Follower, Start, Trouble};
-use crate::chain::{ChainSource, NodeTip, SourceError};
+use crate::chain::{ChainSource, Help, NodeTip, SourceError};
 use crate::rules::chain_state::ChainState;
 use crate::rules::{HeldHeader, TaggedBlock};
 use crate::store::ChainRow;
@@ -82,6 +82,7 @@ fn check_place(held: &HeldHeader, height: u64, below: Option<&HeldHeader>) -> Re
     let odd = |why| SourceError::Unreachable {
         doing: format!("read header {hash} at height {height}"),
         why,
+        help: Help::Node,
         source: None,
     };
     if held.height != height {

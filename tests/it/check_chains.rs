@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::common::asks::{D1, script};
 use crate::common::daemon::{Daemon, Setup};
 use crate::common::fake_chain::{FakeNode, coin, tx};
+use crate::common::stub::Reply;
 use crate::common::wait::{PATIENCE, wait_until};
 
 /// A daemon that has credited a payment in block 4 of 6, and was stopped; a window of 6 blocks.
@@ -56,6 +57,27 @@ fn assert_line(daemon: &Daemon, name: &str, verdict: &str, words: [&str; 2]) {
         Some(i32::from(verdict == "bad")),
         "{answer}"
     );
+}
+
+/// It is there and lets us in: nothing in the config is wrong.
+#[test]
+fn check_of_a_node_that_cannot_answer_now_sends_nobody_to_the_config() {
+    let node = FakeNode::regtest(1);
+    let daemon = Daemon::prepare(&setup(&node));
+    let replies = [
+        (
+            Reply::Error(-28, "Verifying blocks..."),
+            ["warming up: Verifying", "wait until the node has started"],
+        ),
+        (
+            Reply::Text(429, "slower"),
+            ["over the node's limit", "lower the rate: "],
+        ),
+    ];
+    for (reply, words) in replies {
+        node.stub.handle(move |_| Some(reply.clone()));
+        assert_line(&daemon, "node", "bad", words);
+    }
 }
 
 #[test]

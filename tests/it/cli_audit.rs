@@ -48,6 +48,19 @@ fn books_are_asked_without_a_node() {
     );
 }
 
+#[test]
+fn without_a_login_the_next_step_names_what_to_set() {
+    let sample = Sample::filled();
+    let (stdout, stderr, code) = audit(&sample.files, &["--chain", "btc"]);
+    assert_eq!(code, 2, "{stdout}{stderr}");
+    assert!(stdout.contains("cookie file missing: "), "{stdout}");
+    let next = "next: name the login at the node in the config";
+    assert!(stdout.contains(next), "{stdout}");
+    for key in ["`cookie_file`", "`rpc_user` and `rpc_password_file`"] {
+        assert!(stdout.contains(key), "{key}: {stdout}");
+    }
+}
+
 /// An index without its rows: no question of the books comes upon it, and the next one that does is wrong.
 #[test]
 fn a_damaged_index_is_found_though_no_question_comes_upon_it() {

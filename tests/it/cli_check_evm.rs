@@ -252,6 +252,16 @@ fn what_an_endpoint_cannot_do_is_named() {
     pool.assert_found("pending", "warning", "no such method");
     let limited = with_fault(&node, "eth_getLogs", Fault::retry_after_secs(429, 30));
     limited.assert_found("limit", "warning", "over its limit");
+    let refused = with_fault(&node, "eth_chainId", Fault::retry_after_secs(429, 30));
+    let (verdict, found, next) = refused.line("node");
+    assert!(
+        verdict == "bad" && found.contains("over the node's limit"),
+        "{found}"
+    );
+    assert!(
+        next.contains("lower the rate: a larger plan") && !next.contains("login"),
+        "{next}"
+    );
     node.set_syncing(Some(1_000));
     checked(CHAIN, &[("own", &node.url())]).assert_found("sync", "warning", "block 81 of 1000");
     let tokens_alone = CHAIN.replace(

@@ -5,7 +5,7 @@ use super::BitcoinSource;
 use super::calls::{ChainInfo, Hash, NetworkInfo, OUT_OF_RANGE, is_code};
 use super::config::LAST_KNOWN_SPLIT;
 use crate::address::Network;
-use crate::chain::{Identity, SourceError};
+use crate::chain::{Help, Identity, SourceError};
 use crate::config::Checkpoint;
 use crate::egress::Dial;
 use crate::rules::{BlockHash, ChainId};
@@ -208,6 +208,7 @@ fn check_version(network: &NetworkInfo) -> Result<(), SourceError> {
             "the node is {}, and Bitcoin Core 25 or later is needed",
             network.subversion
         ),
+        help: Help::Node,
         source: None,
     })
 }

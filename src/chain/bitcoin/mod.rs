@@ -22,7 +22,7 @@ pub use config::{BitcoinConfig, checkpoints, is_plain};
 pub use reread::{BlockAgain, Unspent, UnspentSet};
 
 use super::rpc::{Limits, RpcClient, RpcError};
-use super::{ChainSource, HeaderInfo, Identity, NodeTip, SourceError, keep_busy};
+use super::{ChainSource, HeaderInfo, Help, Identity, NodeTip, SourceError, keep_busy};
 use crate::clock::Clock;
 use crate::egress::Dial;
 use crate::index::Index;
@@ -262,6 +262,7 @@ fn odd_answer(doing: String, why: &str) -> SourceError {
     SourceError::Unreachable {
         doing,
         why: format!("odd answer: {why}"),
+        help: Help::Node,
         source: None,
     }
 }

@@ -33,7 +33,7 @@ pub use of_config::{Pinned, nodes_of};
 pub use reread::{Again, CoinAgain, Offer, TransfersAgain};
 
 use crate::chain::rpc::{Answer, Limits, Question};
-use crate::chain::{ChainSource, HeaderInfo, Identity, NodeTip, SourceError};
+use crate::chain::{ChainSource, HeaderInfo, Help, Identity, NodeTip, SourceError};
 use crate::clock::Clock;
 use crate::egress::Dial;
 use crate::index::Index;
@@ -304,6 +304,7 @@ fn odd_answer(doing: impl Into<String>, why: &str) -> SourceError {
     SourceError::Unreachable {
         doing: doing.into(),
         why: format!("{ODD}{why}"),
+        help: Help::Node,
         source: None,
     }
 }

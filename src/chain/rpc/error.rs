@@ -1,6 +1,6 @@
 //! Why a node could not answer, in words.
 
-use crate::chain::SourceError;
+use crate::chain::{Help, SourceError};
 use crate::egress::DialError;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -123,9 +123,22 @@ impl RpcError {
         }
     }
 
+    fn help(&self) -> Help {
+        match self {
+            RpcError::SecretFile { .. } | RpcError::Unauthorized { .. } | RpcError::Forbidden => Help::Login,
+            RpcError::WarmingUp(_) => Help::Time,
+            RpcError::RateLimited { .. } => Help::LowerRate,
+            RpcError::Dial(_)
+            | RpcError::Node { .. }
+            | RpcError::Http { .. }
+            | RpcError::Broken(_)
+            | RpcError::Decode { .. } => Help::Node,
+        }
+    }
+
     /// The same for the follower: wait and ask again.
     pub fn into_source(self, doing: impl Into<String>) -> SourceError {
-        let why = self.to_string();
+        let (why, help) = (self.to_string(), self.help());
         let source: Option<Box<dyn std::error::Error + Send + Sync>> = match self {
             RpcError::Dial(DialError::Refused(cause) | DialError::Tls(cause) | DialError::Broken(cause)) => {
                 Some(cause)
@@ -148,6 +161,7 @@ impl RpcError {
         SourceError::Unreachable {
             doing: doing.into(),
             why,
+            help,
             source,
         }
     }

@@ -1,6 +1,6 @@
 //! A chain whose blocks pay accounts, in the open and by contracts, and a node of it that tells balances.
 
-use creditd::chain::{ChainSource, HeaderInfo, Identity, NodeTip, SourceError};
+use creditd::chain::{ChainSource, HeaderInfo, Help, Identity, NodeTip, SourceError};
 use creditd::clock::Clock;
 use creditd::index::{Index, short};
 use creditd::rules::position::Position;
@@ -274,6 +274,7 @@ impl ChainSource for Bank {
             return Err(SourceError::Unreachable {
                 doing: "ask for balances".to_owned(),
                 why: "not today".to_owned(),
+                help: Help::Node,
                 source: None,
             });
         }

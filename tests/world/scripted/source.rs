@@ -9,7 +9,7 @@ use crate::dice::Dice;
 use creditd::address::Network;
 use creditd::chain::bitcoin::{BitcoinConfig, BitcoinSource};
 use creditd::chain::rpc::Auth;
-use creditd::chain::{ChainSource, HeaderInfo, Identity, NodeTip, SourceError};
+use creditd::chain::{ChainSource, HeaderInfo, Help, Identity, NodeTip, SourceError};
 use creditd::clock::Clock;
 use creditd::egress::HttpDial;
 use creditd::index::Index;
@@ -189,6 +189,7 @@ fn unreachable(doing: &str, why: &str) -> SourceError {
     SourceError::Unreachable {
         doing: doing.to_owned(),
         why: why.to_owned(),
+        help: Help::Node,
         source: None,
     }
 }

@@ -14,7 +14,7 @@ pub use standing::{SeenTip, Standing};
 pub(super) use identity::block_at;
 
 use crate::chain::rpc::{Answer, Auth, Limits, Place, Question, RpcClient, RpcError};
-use crate::chain::{Identity, SourceError};
+use crate::chain::{Help, Identity, SourceError};
 use crate::clock::Clock;
 use crate::config::{Checkpoint, EndpointAuth, EndpointUrl, EvmChain, EvmEndpoint, SecretError};
 use crate::egress::{Dial, DialError};
@@ -401,6 +401,7 @@ impl<D: Dial> Endpoints<D> {
             _ => SourceError::Unreachable {
                 doing: doing.to_owned(),
                 why: told.join("; "),
+                help: Help::Node,
                 source: None,
             },
         }
