@@ -12,7 +12,7 @@ use crate::chain::{SourceError, keep_busy};
 use crate::clock::{Clock, millis};
 use crate::config::{ChainConfig, Config};
 use crate::jobs::{self, Job};
-use crate::rules::{BlockHash, TaggedBlock};
+use crate::rules::{BlockHash, ChainId, TaggedBlock};
 use crate::store::{EvidenceOf, JobOutcome, NewEvidence, OwnEvidence, Store, StoreError};
 use crate::telemetry::{counted, error_line};
 use std::collections::BTreeMap;
@@ -158,7 +158,7 @@ impl Round<'_> {
                 return Ok(Some(error_line(&error)));
             }
             Err(error) => {
-                let none = |_: &EvidenceOf| Err(again(&error));
+                let none = |_: &EvidenceOf| Err(again(config.chain(), &error));
                 of.iter().map(none).collect()
             }
         };
@@ -183,10 +183,10 @@ fn is_of_node(error: &SourceError) -> bool {
 }
 
 /// The same for each credit of a block.
-fn again(error: &NoProof) -> NoProof {
+fn again(chain: &ChainId, error: &NoProof) -> NoProof {
     match error {
         NoProof::Source(SourceError::Pruned { hash }) => NoProof::Source(SourceError::Pruned { hash: *hash }),
-        NoProof::Source(_) | NoProof::Later(_) => NoProof::Later(error.words()),
+        NoProof::Source(_) | NoProof::Later(_) => NoProof::Later(error.words(chain)),
         NoProof::Never(why) => NoProof::Never(why.clone()),
     }
 }
@@ -242,7 +242,7 @@ fn packed(
                 }
                 Ok(own)
             }
-            Err(error) => Err(error.words()),
+            Err(error) => Err(error.words(&of.chain)),
         };
         credits.push(OwnEvidence {
             credit: of.credit,

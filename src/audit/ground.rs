@@ -308,7 +308,10 @@ impl Node {
         match error {
             error @ SourceError::WrongNetwork(_) => Err(error.into()),
             error if self.tip().await.is_err() => Err(error.into()),
-            error => Ok(error_line(&error)),
+            error => Ok(match self {
+                Node::Bitcoin(_) => error_line(&error),
+                Node::Evm(source) => error.print_on(source.chain(), &error_line(&error)),
+            }),
         }
     }
 

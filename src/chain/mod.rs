@@ -131,6 +131,19 @@ pub enum Help {
     LowerRate,
 }
 
+impl SourceError {
+    /// Words that this error was told in, with its block as people of the chain write it.
+    pub fn print_on(&self, chain: &ChainId, words: &str) -> String {
+        match self {
+            SourceError::UnknownBlock(hash)
+            | SourceError::MissingData(hash)
+            | SourceError::Pruned { hash }
+            | SourceError::BadBlock { hash, .. } => words.replacen(&hash.to_string(), &chain.print(hash), 1),
+            SourceError::Unreachable { .. } | SourceError::WrongNetwork(_) => words.to_owned(),
+        }
+    }
+}
+
 /// One chain as seen through its node or nodes. Nothing is remembered between calls that could change an
 /// answer but the mempool's known transactions, which only save fetches.
 pub trait ChainSource: Send + Sync + 'static {
@@ -268,5 +281,32 @@ pub(crate) fn keep_busy<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
         _ => work(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_block_of_an_error_is_written_as_its_chain_writes_it() {
+        let (hash, digits) = (BlockHash([0xab; 32]), "ab".repeat(32));
+        let (btc, evm) = (ChainId::bitcoin(&hash, None), ChainId::evm(1, None));
+        let why = "odd".to_owned();
+        for error in [
+            SourceError::UnknownBlock(hash),
+            SourceError::MissingData(hash),
+            SourceError::Pruned { hash },
+            SourceError::BadBlock {
+                hash,
+                why: why.clone(),
+            },
+        ] {
+            let words = error.to_string();
+            assert_eq!(error.print_on(&btc, &words), words);
+            let printed = error.print_on(&evm, &words);
+            assert_eq!(printed, words.replace(&digits, &format!("0x{digits}")), "{words}");
+        }
+        assert_eq!(SourceError::WrongNetwork(why.clone()).print_on(&evm, &why), why);
     }
 }

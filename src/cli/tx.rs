@@ -31,7 +31,7 @@ pub(super) fn tx(out: &mut Out, config: &Config, typed: &str) -> anyhow::Result<
     let (chains, stories) = database.read(|tx| Ok((Chains::read(tx)?, tx.tx_story(&txid)?)))?;
     if stories.is_empty() {
         let text =
-            format!("nothing is known of {txid}: it pays and spends nothing of ours, or was not seen yet");
+            format!("nothing is known of {typed}: it pays and spends nothing of ours, or was not seen yet");
         let next = "`creditd chain status` shows how far blocks are read; \
                     `creditd rescan --backfill ADDRESS` finds what came before an address was watched";
         return Err(Problem::found(text, next).into());

@@ -174,7 +174,8 @@ impl<S: ChainSource> Chain<S> {
                 alias: self.alias.clone(),
                 why: format!(
                     "the node does not have block {} at height {}, the copy's tip, on its chain",
-                    at.header.hash, at.height
+                    self.settings.chain.id.print(at.header.hash),
+                    at.height
                 ),
             }),
         }

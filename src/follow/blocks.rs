@@ -183,7 +183,7 @@ impl<S: ChainSource> Follower<S> {
         };
         if connects > 0 {
             let (alias, height) = (&self.settings.chain.alias, tip.height);
-            let hash = tip.header.hash;
+            let hash = self.settings.chain.id.print(tip.header.hash);
             tracing::debug!(chain = %alias, height, "{alias}: connected up to block {hash} at height \
              {height}");
             self.listed_at = None;
@@ -219,8 +219,9 @@ impl<S: ChainSource> Follower<S> {
             Trouble::Source(SourceError::MissingData(hash)) => Trouble::Stuck {
                 state: ChainState::MissingData,
                 reason: format!(
-                    "blocks {first} to {} are promised, block {hash} is not there yet",
-                    node.height
+                    "blocks {first} to {} are promised, block {} is not there yet",
+                    node.height,
+                    self.settings.chain.id.print(hash)
                 ),
             },
             other => other,

@@ -35,7 +35,8 @@ impl<S: ChainSource> Follower<S> {
 
     /// Why the node's branch is not taken now, in words.
     pub(super) fn other_branch(&self, tip: &HeldHeader, node: &NodeTip) -> String {
-        let at = format!("the node's tip {} at height {}", node.hash, node.height);
+        let hash = self.settings.chain.id.print(node.hash);
+        let at = format!("the node's tip {hash} at height {}", node.height);
         let patience = self
             .settings
             .fork_patience

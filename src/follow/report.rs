@@ -116,7 +116,7 @@ impl<S: ChainSource> Follower<S> {
         // Whatever the node was, it has to show itself again.
         self.is_identified &= !matches!(state, ChainState::Unreachable | ChainState::WrongNetwork);
         if !self.may_be_another_node(state) {
-            self.report(state, &trouble.to_string(), self.node_seen).await?;
+            self.report(state, &self.words(&trouble), self.node_seen).await?;
         }
         let pause = self.settings.poll * 2_u32.saturating_pow(self.failures.min(6));
         self.failures = self.failures.saturating_add(1);
@@ -131,10 +131,19 @@ impl<S: ChainSource> Follower<S> {
         Ok(())
     }
 
+    fn words(&self, trouble: &Trouble) -> String {
+        let words = trouble.to_string();
+        match trouble {
+            Trouble::Source(error) => error.print_on(&self.settings.chain.id, &words),
+            Trouble::Store(_) | Trouble::Stuck { .. } => words,
+        }
+    }
+
     pub(super) fn fatal(&self, trouble: Trouble) -> FollowError {
+        let words = self.words(&trouble);
         let source = match trouble {
             Trouble::Store(source) => source,
-            Trouble::Source(source) => StoreError::Contradiction(source.to_string()),
+            Trouble::Source(_) => StoreError::Contradiction(words),
             Trouble::Stuck { reason, .. } => StoreError::Contradiction(reason),
         };
         FollowError {

@@ -3,7 +3,7 @@
 use super::{Follower, Start, Trouble};
 use crate::chain::{ChainSource, Help, NodeTip, SourceError};
 use crate::rules::chain_state::ChainState;
-use crate::rules::{HeldHeader, TaggedBlock};
+use crate::rules::{ChainId, HeldHeader, TaggedBlock};
 use crate::store::ChainRow;
 
 /// At the start the last final block is looked for at most so far below: some hours of the fastest chains.
@@ -33,7 +33,7 @@ impl<S: ChainSource> Follower<S> {
             });
         };
         let (at, below) = (*at, below.to_vec());
-        let hash = at.header.hash;
+        let hash = self.settings.chain.id.print(at.header.hash);
         let anchoring = self.store.write(move |tx| {
             tx.hold_below(key, &below)?;
             tx.anchor(key, &at)
@@ -68,7 +68,7 @@ impl<S: ChainSource> Follower<S> {
                 // The node went to another branch between two answers.
                 return Err(Trouble::Source(SourceError::UnknownBlock(held.header.hash)));
             }
-            check_place(&held, height, headers.last())?;
+            check_place(&self.settings.chain.id, &held, height, headers.last())?;
             headers.push(held);
         }
         Ok(headers)
@@ -77,8 +77,13 @@ impl<S: ChainSource> Follower<S> {
 
 /// A header's place is the node's word. Everything above is counted up from it, so it has to fit the question
 /// and the header below.
-fn check_place(held: &HeldHeader, height: u64, below: Option<&HeldHeader>) -> Result<(), SourceError> {
-    let hash = held.header.hash;
+fn check_place(
+    chain: &ChainId,
+    held: &HeldHeader,
+    height: u64,
+    below: Option<&HeldHeader>,
+) -> Result<(), SourceError> {
+    let hash = chain.print(held.header.hash);
     let odd = |why| SourceError::Unreachable {
         doing: format!("read header {hash} at height {height}"),
         why,

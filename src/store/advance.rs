@@ -13,7 +13,7 @@ use crate::index;
 use crate::rules::policy::Policy;
 use crate::rules::state::{Fact, State};
 use crate::rules::{
-    Amount, Asset, CandidateTx, HeldHeader, ListVersion, Outpoint, ScannedBlock, Script, Tags,
+    Amount, Asset, CandidateTx, ChainId, HeldHeader, ListVersion, Outpoint, ScannedBlock, Script, Tags,
 };
 use rusqlite::params;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -96,7 +96,8 @@ impl WriteTx<'_> {
         if tip.header.hash != step.from.header.hash {
             return Err(StoreError::Contradiction(format!(
                 "the tip is {}, not {}",
-                tip.header.hash, step.from.header.hash
+                row.id.print(tip.header.hash),
+                row.id.print(step.from.header.hash)
             )));
         }
         if self.rules_hit_since(step.chain, &step.blocks)? || self.has_waiting_addresses(step.chain)? {
@@ -180,9 +181,10 @@ impl WriteTx<'_> {
             .map(|height| self.held(chain, height))
             .transpose()?;
         let Some(below) = below.filter(|below| below.header.hash == tip.header.parent) else {
+            let (id, _) = self.chain_identity(chain)?;
+            let hash = id.print(tip.header.hash);
             return Err(StoreError::Contradiction(format!(
-                "block {} has no parent here",
-                tip.header.hash
+                "block {hash} has no parent here"
             )));
         };
         let height = int(tip.height)?;
@@ -224,7 +226,7 @@ impl WriteTx<'_> {
         terms: &Terms,
         reorg: &mut Reorg,
     ) -> Result<HeldHeader, StoreError> {
-        let held = extend(tip, block)?;
+        let held = extend(&at.id, tip, block)?;
         self.insert_header(at.chain, &held)?;
         self.move_cursor(at.chain, tip.height, held.height)?;
         let mut made = Vec::new();
@@ -426,11 +428,13 @@ impl WriteTx<'_> {
 }
 
 /// The place of a block on our tip.
-fn extend(tip: &HeldHeader, block: &ScannedBlock) -> Result<HeldHeader, StoreError> {
+fn extend(chain: &ChainId, tip: &HeldHeader, block: &ScannedBlock) -> Result<HeldHeader, StoreError> {
     if block.header.parent != tip.header.hash {
         return Err(StoreError::Contradiction(format!(
             "block {} is on {}, our tip is {}",
-            block.header.hash, block.header.parent, tip.header.hash
+            chain.print(block.header.hash),
+            chain.print(block.header.parent),
+            chain.print(tip.header.hash)
         )));
     }
     tip.child(block.header)

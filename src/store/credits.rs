@@ -205,6 +205,7 @@ impl WriteTx<'_> {
 
     fn insert_credit(&mut self, credit_id: &str, deposit: &Deposit) -> Result<(), StoreError> {
         let now = self.now_ms();
+        let (chain, _) = self.chain_identity(deposit.chain)?;
         // Plain INSERT on purpose: a collision here means that somebody was paid already, and must be loud.
         self.conn()
             .prepare_cached(
@@ -224,7 +225,8 @@ impl WriteTx<'_> {
             ])
             .map_err(|error| match StoreError::from(error) {
                 StoreError::Constraint(why) => {
-                    StoreError::Contradiction(format!("{}: {why}", second_credit(&deposit.outpoint)))
+                    let words = chain.print(second_credit(&deposit.outpoint));
+                    StoreError::Contradiction(format!("{words}: {why}"))
                 }
                 other => other,
             })?;
@@ -264,7 +266,8 @@ impl WriteTx<'_> {
     }
 }
 
-/// How the reason begins for which a chain halts at a second credit.
+/// How the reason begins for which a chain halts at a second credit, as yet without what its people put in
+/// front of a hash.
 pub(super) fn second_credit(of: &Outpoint) -> String {
     format!("{of} cannot be credited")
 }

@@ -149,7 +149,8 @@ impl ReadTx<'_> {
                 params![txid, vout.map(int).transpose()?],
             )?;
             if let Some(chain) = found {
-                return Ok(Some(format!("an output of {txid} on {chain}")));
+                let chain = ChainId::from_stored(chain);
+                return Ok(Some(format!("an output of {} on {chain}", chain.print(txid))));
             }
         }
         for (chain, script) in &payment.scripts {

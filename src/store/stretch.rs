@@ -196,7 +196,10 @@ impl WriteTx<'_> {
                 for mut made in recorded.made.into_iter().filter(|_| is_here) {
                     match made.hold {
                         Some(reason) if made.deposit.height == Some(held.height) => {
-                            let words = format!("block {} shows that it spends own coin", held.header.hash);
+                            let words = format!(
+                                "block {} shows that it spends own coin",
+                                at.id.print(held.header.hash)
+                            );
                             let cause = Cause::block(held.height, held.header.hash, words);
                             self.hold_deposit(&mut made.deposit, reason, &cause)?;
                         }

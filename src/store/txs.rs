@@ -167,11 +167,13 @@ impl WriteTx<'_> {
                 }));
             }
             Execution::Contradicted => {
-                let at = Outpoint {
+                let outpoint = at.id.print(Outpoint {
                     txid: candidate.txid,
                     vout: hit.output.vout,
-                };
-                tracing::error!("{at} stands for something else in the block that holds it: not believed");
+                });
+                tracing::error!(
+                    "{outpoint} stands for something else in the block that holds it: not believed"
+                );
                 return Ok(None);
             }
             Execution::New(vout) => vout,

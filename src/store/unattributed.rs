@@ -202,6 +202,7 @@ impl ReadTx<'_> {
     /// `Refused` where it is recorded and pays another address, or another record is closed as it.
     pub fn names_output_of(&self, of: &UnattributedRow, outpoint: &Outpoint) -> Result<bool, StoreError> {
         let (txid, vout) = (outpoint.txid, int(outpoint.vout)?);
+        let printed = self.chain_identity(of.chain)?.0.print(outpoint);
         let paid = one::<i64>(
             self.conn(),
             "SELECT o.address FROM txs t JOIN outputs o ON o.tx = t.id \
@@ -210,7 +211,7 @@ impl ReadTx<'_> {
         )?;
         if paid.is_some_and(|paid| paid != of.address) {
             return Err(StoreError::Refused(format!(
-                "{outpoint} pays another address than the one that {} came to",
+                "{printed} pays another address than the one that {} came to",
                 of.id
             )));
         }
@@ -221,7 +222,7 @@ impl ReadTx<'_> {
         )?;
         match other {
             Some(other) => Err(StoreError::Refused(format!(
-                "{other} is closed as {outpoint} already: one payment explains one amount"
+                "{other} is closed as {printed} already: one payment explains one amount"
             ))),
             None => Ok(paid.is_some()),
         }
@@ -301,8 +302,13 @@ impl WriteTx<'_> {
         let (word, outpoint, words) = match closed_as {
             ClosedAs::Outpoint(outpoint) => {
                 let is_known = self.names_output_of(&row, &outpoint)?;
+                let (chain, _) = self.chain_identity(row.chain)?;
                 let known = if is_known { "" } else { ", which is not recorded" };
-                ("outpoint", Some(outpoint), format!("as {outpoint}{known}"))
+                (
+                    "outpoint",
+                    Some(outpoint),
+                    format!("as {}{known}", chain.print(outpoint)),
+                )
             }
             ClosedAs::NotAPayment => ("not_a_payment", None, "as not a payment".to_owned()),
         };

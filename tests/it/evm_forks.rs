@@ -4,7 +4,7 @@
 use crate::evm_rig::{evm, evm_with};
 use crate::rig::{Rig, in_simulation};
 use crate::scripted::{Hook, Scripted, World};
-use creditd::rules::BlockHash;
+use creditd::rules::{BlockHash, ChainId};
 use std::time::Duration;
 
 /// Ours of nine blocks with a credit in the fourth, and the block below it.
@@ -50,7 +50,12 @@ fn a_lower_branch_waits_until_every_node_has_long_gone_over_to_it() {
         let (tip, lower) = (rig.tip(), rig.extend_on(below, 4));
         rig.only(0, lower);
         rig.wait(Duration::from_secs(3_000)).await;
-        assert!(rig.state().starts_with("behind"), "{}", rig.state());
+        let (state, lower_hash) = (rig.state(), ChainId::evm(1, None).print(lower));
+        assert!(state.starts_with("behind"), "{state}");
+        assert!(
+            state.contains(&format!("the node's tip {lower_hash} at height")),
+            "{state}"
+        );
         assert_eq!(rig.cursor(), Some(tip), "one node still has ours");
         rig.only(1, lower);
         rig.wait(Duration::from_secs(590)).await;

@@ -58,9 +58,9 @@ impl From<SourceError> for NoProof {
 
 impl NoProof {
     /// In words.
-    pub fn words(&self) -> String {
+    pub fn words(&self, chain: &ChainId) -> String {
         match self {
-            NoProof::Source(error) => error_line(error),
+            NoProof::Source(error) => error.print_on(chain, &error_line(error)),
             NoProof::Later(why) | NoProof::Never(why) => why.clone(),
         }
     }

@@ -261,7 +261,7 @@ impl Asking<'_> {
         match runtime.block_on(self.ask_nodes(&prover, &checkpoints, known)) {
             Ok(proof) => Ok(proof),
             Err(error) => {
-                let why = error.words();
+                let why = error.words(&self.of.chain);
                 let error = match error {
                     NoProof::Source(SourceError::Pruned { .. }) => {
                         PrintError::None(format!("{credit}: {why}"), Next::OtherNode)

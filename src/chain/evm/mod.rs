@@ -37,7 +37,9 @@ use crate::chain::{ChainSource, HeaderInfo, Help, Identity, NodeTip, SourceError
 use crate::clock::Clock;
 use crate::egress::Dial;
 use crate::index::Index;
-use crate::rules::{Amount, Asset, BlockHash, HeldHeader, MempoolList, ScannedBlock, Script, TaggedBlock};
+use crate::rules::{
+    Amount, Asset, BlockHash, ChainId, HeldHeader, MempoolList, ScannedBlock, Script, TaggedBlock,
+};
 use endpoints::{EndpointId, Endpoints};
 use fields::Account;
 use headers::HeaderCache;
@@ -103,6 +105,11 @@ pub struct EvmSource<D> {
 }
 
 impl<D: Dial> EvmSource<D> {
+    /// The chain of the rules.
+    pub fn chain(&self) -> &ChainId {
+        &self.rules.chain
+    }
+
     /// A source that asks these endpoints for what the rules name.
     pub fn new(rules: EvmRules, endpoints: Endpoints<D>, clock: Clock) -> EvmSource<D> {
         EvmSource {
@@ -156,11 +163,12 @@ impl<D: Dial> EvmSource<D> {
                 self.endpoints.pass_over_current(why);
             }
             Err(SourceError::BadBlock { hash, why }) => {
-                self.endpoints.pass_over_current(&format!("block {hash}: {why}"));
+                self.endpoints
+                    .pass_over_current(&format!("block 0x{hash}: {why}"));
             }
             Err(SourceError::UnknownBlock(hash)) if self.missed.fetch_add(1, Ordering::Relaxed) >= MISSES => {
                 self.missed.store(0, Ordering::Relaxed);
-                let why = format!("it shows block {hash} on its chain and does not have it");
+                let why = format!("it shows block 0x{hash} on its chain and does not have it");
                 self.endpoints.pass_over_current(&why);
             }
             _ => {}
