@@ -47,7 +47,8 @@ fn a_transaction_is_found_by_output_deposit_credit_and_their_beginnings() {
         "{told}"
     );
     // Three digits are not enough, whoever else has them.
-    assert_eq!(refusal(&sample, &["tx", &deposit[..7]]).0, Some(1));
+    let (code, told) = refusal(&sample, &["tx", &deposit[..7]]);
+    assert!(code == Some(2) && told.contains("is too short"), "{told}");
     let hold = ["deposits", "hold", &deposit[..8], "--reason", "x"];
     assert_eq!(sample.files.json(&hold)["deposits"][0]["id"], json!(deposit));
 }

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use creditd::chain::evm::endpoints::Standing;
 use creditd::chain::evm::fields::Account;
-use creditd::chain::evm::{EvmRules, EvmSource, TokenRule};
+use creditd::chain::evm::{EvmRules, Inner, NativeRule, TokenRule};
 use creditd::chain::{ChainSource as _, SourceError};
 use creditd::config::Checkpoint;
+use creditd::index::Index;
 use creditd::rules::{ChainId, TaggedBlock};
 
 use rig::{Rig, Trouble, block, text};
@@ -138,12 +139,7 @@ async fn an_endpoint_that_moves_far_behind_another_is_left_and_gone_back_to() {
 #[tokio::test(start_paused = true)]
 async fn a_token_is_unlisted_by_the_first_answer_since_the_start_alone() {
     for (first, later, unlisted) in [(6, 18, 0), (18, 6, 1)] {
-        let Rig {
-            nodes,
-            endpoints,
-            clock,
-        } = Rig::new(1, 1, &[]);
-        let source = EvmSource::new(one_token(), endpoints, clock);
+        let (source, nodes, _) = Rig::new(1, 1, &[]).source(one_token());
         nodes[0].state().decimals = first;
         assert_eq!(
             source.identity().await.unwrap().unlisted.len(),
@@ -165,15 +161,40 @@ async fn a_token_is_unlisted_by_the_first_answer_since_the_start_alone() {
     }
 }
 
+/// A node that is only starting refuses as one does that never shows its pool.
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_was_refused_once_is_asked_for_again() {
+    let rules = EvmRules {
+        native: Some(NativeRule::by(Inner::Unseen)),
+        lists_pending: true,
+        ..one_token()
+    };
+    let (source, nodes, clock) = Rig::new(1, 1, &[]).source(rules);
+    // (seconds since the last look, shown, asked for, whole)
+    for (secs, shows_pool, asked, is_complete) in [
+        (0, true, 1, true),
+        (0, false, 1, false),
+        (29, true, 0, false),
+        (1, true, 1, true),
+        (0, false, 1, false),
+        (30, false, 1, false),
+        (29, true, 0, false),
+    ] {
+        clock.sleep(Duration::from_secs(secs)).await;
+        nodes[0].state().shows_pool = shows_pool;
+        let list = source.mempool(&Index::default()).await.unwrap().unwrap();
+        assert_eq!(
+            (nodes[0].asked_for("txpool_content"), list.is_complete),
+            (asked, is_complete),
+            "after {secs} s, shown: {shows_pool}"
+        );
+    }
+}
+
 /// Our own looks are quicker than it answers.
 #[tokio::test(start_paused = true)]
 async fn an_endpoint_that_is_slower_than_our_looks_is_seen_all_the_same() {
-    let Rig {
-        nodes,
-        endpoints,
-        clock,
-    } = Rig::new(2, 1, &[]);
-    let source = EvmSource::new(one_token(), endpoints, clock);
+    let (source, nodes, _) = Rig::new(2, 1, &[]).source(one_token());
     nodes[1].set(Trouble::Slow);
     for _ in 0..30 {
         source.identity().await.unwrap();

@@ -216,9 +216,10 @@ fn report(script: &Script, outcome: &Outcome) {
     }
     println!(
         "  replay: git checkout {} && cargo test --profile sim --all-features --test sim \
-         -- seed {} --acts {}",
+         -- seed {} --kind {:?} --acts {}",
         run::commit(),
         script.seed,
+        script.kind,
         script.lines.len(),
     );
 }

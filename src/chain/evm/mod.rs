@@ -48,6 +48,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tries::Tries;
 
 /// What a block, its logs, its traces or a list of pending transactions may take.
@@ -94,8 +95,8 @@ pub struct EvmSource<D> {
     doubt: Mutex<String>,
     /// The node has `trace_block` alone.
     traces_flat: AtomicBool,
-    /// The endpoint that does not show its whole pool.
-    lacks_pool: Mutex<Option<EndpointId>>,
+    /// The endpoint that last refused to show its whole pool, and when it did.
+    lacks_pool: Mutex<Option<(EndpointId, Instant)>>,
     tip: Mutex<Option<tip::Seen>>,
     /// Blocks with something in them that cannot be read, and that cannot be traced.
     bad: Tries,

@@ -16,6 +16,11 @@ use serde::Deserialize;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// So long an endpoint that refused to show its pool is not asked for it. It is asked again, because whoever
+/// cannot do it says so with the same codes as one that had no time for it.
+const POOL_AGAIN: Duration = Duration::from_secs(30);
 
 /// `txpool_content` of Geth and its kin: by sender and nonce. What is queued waits for another transaction of
 /// its sender, and is in the pool all the same.
@@ -31,8 +36,7 @@ impl<D: Dial> EvmSource<D> {
     /// not in that may still wait, so nothing is evicted by it.
     pub(super) async fn list_pending(&self, index: &Index) -> Result<Option<MempoolList>, SourceError> {
         let doing = "list the pending transactions";
-        let in_use = self.endpoints.in_use();
-        if in_use.is_none() || *locked(&self.lacks_pool) != in_use {
+        if !self.was_refused_lately() {
             let pool = Question::new("txpool_content", json!([]));
             let (tip, answer) = self.between_tips(doing, pool).await?;
             match decode_known::<Pool>(answer) {
@@ -41,8 +45,11 @@ impl<D: Dial> EvmSource<D> {
                     let txs: Vec<TxFields> = by_sender.flat_map(BTreeMap::into_values).collect();
                     return Ok(tip.map(|tip| list(tip, &txs, index, true)));
                 }
-                // Providers refuse it in many words.
-                Err(RpcError::Node { .. }) => *locked(&self.lacks_pool) = self.endpoints.in_use(),
+                // Providers refuse it in many words, and one that starts refuses everything for a while.
+                Err(RpcError::Node { .. }) => {
+                    let in_use = self.endpoints.in_use();
+                    *locked(&self.lacks_pool) = in_use.map(|endpoint| (endpoint, self.clock.instant()));
+                }
                 Err(error) => return Err(odd_answer(doing, &error.to_string())),
             }
         }
@@ -66,6 +73,14 @@ impl<D: Dial> EvmSource<D> {
             .filter_map(whole)
             .collect();
         Ok(Some(list(tip, &txs, index, false)))
+    }
+
+    /// The endpoint in use would not show its pool when it was last asked, and that is not long ago.
+    fn was_refused_lately(&self) -> bool {
+        let refused = *locked(&self.lacks_pool);
+        refused.is_some_and(|(endpoint, at)| {
+            self.endpoints.in_use() == Some(endpoint) && self.clock.instant() - at < POOL_AGAIN
+        })
     }
 
     /// An answer, and the node's tip if it was the same before and after.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use creditd::chain::SourceError;
 use creditd::chain::evm::endpoints::{Endpoints, EndpointsConfig, Node};
+use creditd::chain::evm::{EvmRules, EvmSource};
 use creditd::chain::rpc::{Auth, Limits, Place, Question};
 use creditd::clock::Clock;
 use creditd::config::Checkpoint;
@@ -40,6 +41,8 @@ pub struct State {
     pub taken_over_by: Option<u64>,
     pub dials: u64,
     asked: Vec<String>,
+    /// It shows its whole pool, which is empty.
+    pub shows_pool: bool,
 }
 
 /// A node with a chain of its own, at the other end of its own dial.
@@ -63,6 +66,7 @@ impl FakeNode {
             taken_over_by: None,
             dials: 0,
             asked: Vec::new(),
+            shows_pool: true,
         };
         FakeNode(Arc::new(Mutex::new(state)), clock)
     }
@@ -89,6 +93,12 @@ impl FakeNode {
         std::mem::take(&mut self.state().asked).len()
     }
 
+    /// How often a method was asked for since the last time.
+    pub fn asked_for(&self, method: &str) -> usize {
+        let asked = std::mem::take(&mut self.state().asked);
+        asked.iter().filter(|asked| *asked == method).count()
+    }
+
     fn answer(&self, question: &Value) -> Value {
         let mut state = self.state();
         let method = question["method"].as_str().unwrap().to_owned();
@@ -101,8 +111,18 @@ impl FakeNode {
             ("eth_chainId", _) => json!(format!("{:#x}", state.chain_id)),
             ("web3_clientVersion", _) => json!("fake/v1"),
             ("eth_getBlockByNumber", Some("latest")) => block(*state.blocks.keys().last().unwrap()),
+            ("eth_getBlockByNumber", Some("pending")) => {
+                let (height, tip) = state.blocks.last_key_value().unwrap();
+                let number = format!("{:#x}", height + 1);
+                json!({"hash": null, "number": number, "parentHash": format!("0x{tip}"), "transactions": []})
+            }
             ("eth_getBlockByNumber", Some(height)) => {
                 block(u64::from_str_radix(height.trim_start_matches("0x"), 16).unwrap())
+            }
+            ("txpool_content", _) if state.shows_pool => json!({"pending": {}, "queued": {}}),
+            ("txpool_content", _) => {
+                let error = json!({"code": -32_000, "message": "not now"});
+                return json!({"jsonrpc": "2.0", "id": question["id"], "error": error});
             }
             ("eth_call", _) => json!(format!("{:#066x}", state.decimals)),
             (method, _) => panic!("{method} is not asked for"),
@@ -190,6 +210,15 @@ impl Rig {
             nodes,
             endpoints,
         }
+    }
+
+    /// A source in front of the endpoints, and what is behind them.
+    pub fn source(self, rules: EvmRules) -> (EvmSource<FakeNode>, Vec<FakeNode>, Clock) {
+        (
+            EvmSource::new(rules, self.endpoints, self.clock),
+            self.nodes,
+            self.clock,
+        )
     }
 
     /// One question; the name of who answered.
