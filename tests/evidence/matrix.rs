@@ -93,7 +93,12 @@ pub const MATRIX: &[FaultRow] = &[
         fault: "clocks that jump",
         must: "only expiry, eviction and time stamps move",
         checks: "I14 I21",
-        marks: &["clock_back", "clock_forward_years", "clock_back_with_leases"],
+        marks: &[
+            "clock_back",
+            "clock_forward_years",
+            "clock_back_with_leases",
+            "taken_back",
+        ],
         elsewhere: &[
             (
                 "tests/it/invoice_properties.rs",

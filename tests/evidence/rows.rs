@@ -126,9 +126,9 @@ pub const INVARIANTS: &[InvariantRow] = &[
         name: "I21",
         property: "Time makes and unmakes no money",
         when: "S",
-        by: "[`invoice_properties.rs`](../tests/it/invoice_properties.rs), \
-             [`callback_clock.rs`](../tests/it/callback_clock.rs); it has no check of its own in the \
-             simulator, where clocks jump under all others",
+        by: "tables: each reversal has a block that is left or an operator's hold; \
+             [`invoice_properties.rs`](../tests/it/invoice_properties.rs), \
+             [`callback_clock.rs`](../tests/it/callback_clock.rs)",
     },
     InvariantRow {
         name: "I22",

@@ -61,7 +61,12 @@ pub const REQUIRED: &[(&str, &[&str])] = &[
     ("SQLITE_BUSY", &["busy_retried"]),
     (
         "clock",
-        &["clock_back", "clock_forward_years", "clock_back_with_leases"],
+        &[
+            "clock_back",
+            "clock_forward_years",
+            "clock_back_with_leases",
+            "taken_back",
+        ],
     ),
     ("node down, hanging", &["unreachable", "hang_ended"]),
     ("node behind", &["node_behind", "held_behind"]),

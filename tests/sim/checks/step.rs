@@ -25,6 +25,7 @@ const PLACE: u64 = (1 << 40) - 1;
 #[derive(Debug, Default)]
 pub struct Tails {
     journal: i64,
+    reversals: i64,
     audit: i64,
     cursors: BTreeMap<String, BlockHash>,
     /// How often an operator accepted a reorg.
@@ -72,6 +73,7 @@ impl Checks {
     /// All checks of one step.
     pub fn follow(&mut self, folder: &Folder, world: &World) -> Result<(), Fault> {
         self.entries(folder, world)?;
+        self.reversals(folder, world)?;
         self.cursors(folder, world)?;
         self.audited(folder, world)?;
         for chain in world.chains() {
@@ -123,6 +125,38 @@ impl Checks {
                 .or_else(|| entry.tag_fault(chain));
             if let Some(what) = what {
                 return Err(Fault::new("I3", format!("{}: {what}", entry.credit)));
+            }
+        }
+        Ok(())
+    }
+
+    /// I21: what is taken back was in a block that is left, or an operator held it: time alone, whatever the
+    /// clock says, takes nothing.
+    fn reversals(&mut self, folder: &Folder, world: &World) -> Result<(), Fault> {
+        let sql = "SELECT j.id, j.credit, h.alias, j.block_hash, cursor.hash FROM journal j \
+                   JOIN credits c ON c.id = j.credit JOIN deposits d ON d.output = c.output \
+                   JOIN chains h ON h.id = c.chain \
+                   JOIN headers cursor ON cursor.chain = h.id AND cursor.height = h.cursor_height \
+                   WHERE j.id > ?1 AND j.kind = 'reversal' AND d.held_reason IS NULL \
+                   AND NOT EXISTS (SELECT 1 FROM journal WHERE credit = j.credit AND sequence > j.sequence) \
+                   AND NOT EXISTS (SELECT 1 FROM audit WHERE output = c.output AND action = 'hold' \
+                   AND actor = 'operator') ORDER BY j.id";
+        let after = self.tails.reversals;
+        let new = self.eyes(folder).tables.rows_of(sql, [after], |row| {
+            let (id, credit): (i64, String) = (row.get(0).unwrap(), row.get(1).unwrap());
+            let alias: String = row.get(2).unwrap();
+            let hash = |at| BlockHash(row.get(at).unwrap());
+            (id, credit, alias, hash(3), hash(4))
+        });
+        for (id, credit, alias, block, cursor) in new {
+            self.tails.reversals = id;
+            let Some(chain) = world.chains().iter().find(|chain| chain.alias() == alias) else {
+                continue;
+            };
+            crate::marks::hit("taken_back");
+            if chain.nodes.world().tree.is_on(&block, &cursor) {
+                let what = format!("{credit}: taken back, and block {block} stands");
+                return Err(Fault::new("I21", what));
             }
         }
         Ok(())
