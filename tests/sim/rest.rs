@@ -20,8 +20,9 @@ const AGAIN_EVERY: u64 = 8;
 /// rounds are enough for seven.
 const RIVALS_ROUNDS: u32 = 30;
 
-/// Beyond the time that the config says: until the next list is read, and applied though it says nothing new.
-const EVICTED_SECS: u64 = 30;
+/// Beyond the time that the config says: until a pool that was refused is asked for again, and the next list
+/// is read, and applied though it says nothing new.
+const EVICTED_SECS: u64 = 60;
 
 impl Seed<'_> {
     /// All faults end, and time passes until nothing is left to be done.

@@ -28,8 +28,8 @@ const CLASSES: &[Class] = &[
     (5, |drawer| Act::Operator(drawer.rule())),
     (5, |drawer| Act::Operator(drawer.operator())),
     (2, |drawer| Act::Clock { by_ms: drawer.jump() }),
-    (5, |drawer| Act::Crash(drawer.crash())),
-    (2, |drawer| {
+    (2, |drawer| Act::Crash(drawer.crash())),
+    (1, |drawer| {
         Act::Disk(DiskAct::Power {
             dice: drawer.number(),
         })
