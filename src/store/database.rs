@@ -142,7 +142,7 @@ impl Database {
         match &self.role {
             Role::Daemon { epoch, .. } => Ok(Writer::Daemon { epoch: *epoch }),
             Role::Command => Ok(Writer::Command {
-                schema: super::migrate::SCHEMA.version(),
+                schema: super::migrate::ours().version(),
             }),
             Role::Reader | Role::ReaderAtRest(_) => Err(StoreError::Refused(
                 "the database was opened for reading only".to_owned(),

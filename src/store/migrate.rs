@@ -24,6 +24,45 @@ pub(super) const SCHEMA: Schema = Schema {
     migrations: &[],
 };
 
+/// The schema that this process keeps.
+pub(super) fn ours() -> &'static Schema {
+    #[cfg(feature = "points")]
+    if next::is_on() {
+        return &next::SCHEMA;
+    }
+    &SCHEMA
+}
+
+/// A made-up next version, which simulators upgrade to. What ships knows none.
+#[cfg(feature = "points")]
+pub mod next {
+    use super::Schema;
+    use std::cell::Cell;
+
+    thread_local! {
+        static IS_ON: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// A table that is filled from another one, and so is wrong where an upgrade is done by halves.
+    const STEP: &str = "CREATE TABLE next_credits (id TEXT PRIMARY KEY, merchant INTEGER NOT NULL) STRICT; \
+                        INSERT INTO next_credits SELECT id, merchant FROM credits; \
+                        CREATE INDEX next_credits_merchant ON next_credits (merchant);";
+
+    pub(in crate::store) const SCHEMA: Schema = Schema {
+        fresh: super::SCHEMA.fresh,
+        migrations: &[STEP],
+    };
+
+    pub(in crate::store) fn is_on() -> bool {
+        IS_ON.get()
+    }
+
+    /// From now on this thread is of the version after this one.
+    pub fn begin() {
+        IS_ON.set(true);
+    }
+}
+
 /// What a file is, before anything is written to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {

@@ -120,6 +120,8 @@ pub use keys::{ApiKeyRow, KeyOwner, KeyState, NewApiKey};
 pub use lock::Runner;
 pub use mempool::{ListApplied, Listing};
 pub use merchants::MerchantRow;
+#[cfg(feature = "points")]
+pub use migrate::next as next_version;
 pub use nodes::NodeEndpoint;
 pub use open::OpenMode;
 pub use pool::{POOL_JOB, PoolEmpty, PoolWork, TakeAddress, TakenAddress};

@@ -14,7 +14,7 @@ use super::fault::FaultCell;
 use super::finding::Finding;
 use super::highwater;
 use super::lock::{self, Lock, Runner, beside};
-use super::migrate::{Found, SCHEMA, identify};
+use super::migrate::{self, Found, identify};
 use super::place::resolve;
 use super::transact::{Writer, diagnose, transact};
 use super::{StoreError, shape};
@@ -160,20 +160,20 @@ fn create_private(path: &Path) -> Result<(), StoreError> {
 fn prepare_daemon(conn: &mut Connection, path: &Path) -> Result<i64, StoreError> {
     let found = identify_ours(conn, path)?;
     if let Found::Version(version) = found {
-        SCHEMA.refuse_newer(version)?;
+        migrate::ours().refuse_newer(version)?;
         check_file(conn, path)?;
-        let is_current = version == SCHEMA.version();
+        let is_current = version == migrate::ours().version();
         is_current.then(|| shape::accept(conn, path)).transpose()?;
     }
     set_up_writing(conn)?;
     if found == Found::Empty {
-        SCHEMA.create(conn)?;
+        migrate::ours().create(conn)?;
     }
     fold(conn, path)?;
     // Before the upgrade: whoever else still writes must not do so into tables of a newer shape.
     let epoch = raise_epoch(conn)?;
     if let Found::Version(version) = found {
-        SCHEMA.upgrade(conn, version)?;
+        migrate::ours().upgrade(conn, version)?;
         shape::accept(conn, path)?;
     }
     Ok(epoch)
@@ -404,11 +404,11 @@ fn refuse_foreign_log_at_rest(path: &Path) -> Result<(), StoreError> {
 
 fn check_current(conn: &Connection, path: &Path) -> Result<(), StoreError> {
     match identify_ours(conn, path)? {
-        Found::Version(file) if file < SCHEMA.version() => Err(StoreError::SchemaTooOld {
+        Found::Version(file) if file < migrate::ours().version() => Err(StoreError::SchemaTooOld {
             file,
-            ours: SCHEMA.version(),
+            ours: migrate::ours().version(),
         }),
-        Found::Version(file) => SCHEMA.refuse_newer(file),
+        Found::Version(file) => migrate::ours().refuse_newer(file),
         // A daemon was stopped before it had created its tables.
         Found::Empty => Err(StoreError::Missing(path.to_owned())),
     }

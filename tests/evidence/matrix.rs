@@ -324,11 +324,15 @@ pub const MATRIX: &[FaultRow] = &[
         fault: "an upgrade cut off",
         must: "whole or not at all",
         checks: "I23",
-        marks: &[],
+        marks: &["upgraded", "upgrade_cut"],
         elsewhere: &[
             (
                 "src/store/tests/power.rs",
                 "killed_at_any_point_of_its_first_start_a_database_opens_at_the_next",
+            ),
+            (
+                "src/store/tests/upgrades.rs",
+                "an_upgrade_cut_off_at_any_write_or_sync_is_done_or_not_done",
             ),
             (
                 "src/store/tests/versions.rs",

@@ -140,7 +140,8 @@ pub const INVARIANTS: &[InvariantRow] = &[
         name: "I23",
         property: "An upgrade is done or not done",
         when: "R",
-        by: "[`power.rs`](../src/store/tests/power.rs): killed at every point of the schema's creation; \
+        by: "an upgrade to a made-up next version; \
+             [`power.rs`](../src/store/tests/power.rs): killed at every point of the schema's creation; \
              [`upgrades.rs`](../src/store/tests/upgrades.rs): and of an upgrade; \
              [`versions.rs`](../src/store/tests/versions.rs)",
     },

@@ -155,6 +155,7 @@ pub const REQUIRED: &[(&str, &[&str])] = &[
             "credit_state_told",
         ],
     ),
+    ("an upgrade", &["upgraded", "upgrade_cut"]),
     (
         "API repeats",
         &[

@@ -30,6 +30,8 @@ pub enum Wants {
     Nothing,
     /// A clean stop and a start.
     Reopen,
+    /// The same, and what starts is of the next version.
+    Upgrade,
     /// A stop, an old copy in the place of the database, a start.
     Restore {
         slot: u8,
@@ -161,6 +163,7 @@ impl Operators {
             OpAct::SecondDaemon => self.second_daemon(),
             OpAct::Thaw => Did::wants(Wants::Thaw, "a second daemon, and the first goes on"),
             OpAct::Reopen => Did::wants(Wants::Reopen, "a clean stop"),
+            OpAct::Upgrade => Did::wants(Wants::Upgrade, "the next version"),
             OpAct::Vacuum => self.vacuum(),
         }
     }

@@ -322,6 +322,8 @@ pub enum OpAct {
     Thaw,
     /// A clean stop and a start.
     Reopen,
+    /// A clean stop, and a start of the next version.
+    Upgrade,
     Vacuum,
 }
 

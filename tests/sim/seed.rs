@@ -45,6 +45,8 @@ pub struct Seed<'a> {
     is_log_left: bool,
     /// It did not stop by itself: the next start may die too.
     has_died: bool,
+    /// The first start of the next version has not come through yet.
+    upgrades: bool,
     /// Of its deaths: with or without the power, and again while it recovers.
     fates: Dice,
 }
@@ -70,6 +72,7 @@ impl<'a> Seed<'a> {
             is_restored: false,
             is_log_left: false,
             has_died: false,
+            upgrades: false,
             fates: Dice::new(script.seed ^ 0xdead),
         }
     }
@@ -219,6 +222,13 @@ impl<'a> Seed<'a> {
                     self.senders.restored();
                     self.checks.restored();
                 }
+                self.start()?;
+            }
+            Wants::Upgrade => {
+                self.stop();
+                self.operators.let_go();
+                self.checks.let_go();
+                self.upgrades = !self.checks.upgraded();
                 self.start()?;
             }
             Wants::Thaw => self.thaw()?,
@@ -392,7 +402,11 @@ impl<'a> Seed<'a> {
             // Of another life.
             crate::disk::has_failed();
             let alive = Alive::new();
-            if std::mem::take(&mut self.has_died) && self.is_harsh_once_in(4) {
+            let may_die = match std::mem::take(&mut self.has_died) {
+                true => self.is_harsh_once_in(4),
+                false => self.upgrades && self.is_harsh_once_in(2),
+            };
+            if may_die {
                 alive.arm(in_recovery(&mut self.fates));
             }
             let started = Life::start(
@@ -407,6 +421,7 @@ impl<'a> Seed<'a> {
                 Ok(life) => {
                     self.life = Some(life);
                     self.lives += 1;
+                    self.upgrades = false;
                     self.answered().map_err(Verdict::Wrong)?;
                     let at = (&self.folder, &self.world);
                     let checked = self.checks.restarted(at, self.operators.setting.policy);
@@ -416,6 +431,9 @@ impl<'a> Seed<'a> {
                 Err(StartFailed::Other(why)) => why,
                 Err(StartFailed::Dead(at)) => {
                     marks::hit("killed_in_recovery");
+                    if self.upgrades {
+                        marks::hit("upgrade_cut");
+                    }
                     self.has_died = true;
                     format!("died at {at:?}")
                 }

@@ -78,6 +78,9 @@ pub struct Checks {
     is_api: bool,
     /// What a restore loses is not told apart yet from what must not be lost.
     is_restored: bool,
+    is_upgraded: bool,
+    /// Its first start is still to come.
+    is_new_version: bool,
     /// The daemon may have forgotten what it answered.
     is_forgotten: bool,
     /// The answer that told a secret was lost, and the request would be another one by now.
@@ -106,6 +109,8 @@ impl Checks {
             queue: Queue::default(),
             is_api: terms.api,
             is_restored: false,
+            is_upgraded: false,
+            is_new_version: false,
             is_forgotten: false,
             are_secrets_lost: false,
             old_policies: Vec::new(),
@@ -184,9 +189,42 @@ impl Checks {
     /// After every start.
     pub fn restarted(&mut self, at: (&Folder, &World), policy: u8) -> Result<(), Fault> {
         self.generations(at.0)?;
+        self.versions(at.0)?;
         match std::mem::take(&mut self.was_stopped) && !self.stops.is_multiple_of(STOPPED_EVERY) {
             true => self.scan(at, policy, Moment::Cursor),
             false => self.whole(at, policy),
+        }
+    }
+
+    /// From now on the daemon is of the next version. True if it was before.
+    pub fn upgraded(&mut self) -> bool {
+        creditd::store::next_version::begin();
+        let was_before = std::mem::replace(&mut self.is_upgraded, true);
+        self.is_new_version = !was_before;
+        was_before
+    }
+
+    /// I23: what started is wholly of its version. The next one has a table that is filled from the credits.
+    fn versions(&mut self, folder: &Folder) -> Result<(), Fault> {
+        let (is_upgraded, is_new) = (self.is_upgraded, std::mem::take(&mut self.is_new_version));
+        let tables = &self.eyes(folder).tables;
+        let version = tables.count("PRAGMA user_version");
+        if version != 1 + i64::from(is_upgraded) {
+            return Err(Fault::new("I23", format!("it runs on version {version}")));
+        }
+        if !is_upgraded {
+            return Ok(());
+        }
+        crate::marks::hit("upgraded");
+        let absent = "SELECT count(*) FROM credits WHERE id NOT IN (SELECT id FROM next_credits)";
+        let foreign = "SELECT count(*) FROM next_credits n \
+                       WHERE NOT EXISTS (SELECT 1 FROM credits WHERE id = n.id AND merchant = n.merchant)";
+        match (is_new && tables.count(absent) > 0, tables.count(foreign)) {
+            (false, 0) => Ok(()),
+            (_, foreign) => Err(Fault::new(
+                "I23",
+                format!("half an upgrade: {foreign} rows of nobody"),
+            )),
         }
     }
 

@@ -131,30 +131,30 @@ impl Checks {
     }
 
     /// I21: what is taken back was in a block that is left, or an operator held it: time alone, whatever the
-    /// clock says, takes nothing.
+    /// clock says, takes nothing. A block that was left may stand again before its payment is due again.
     fn reversals(&mut self, folder: &Folder, world: &World) -> Result<(), Fault> {
-        let sql = "SELECT j.id, j.credit, h.alias, j.block_hash, cursor.hash FROM journal j \
-                   JOIN credits c ON c.id = j.credit JOIN deposits d ON d.output = c.output \
-                   JOIN chains h ON h.id = c.chain \
+        let sql = "SELECT j.id, j.credit, h.alias, j.block_hash, cursor.hash, d.held_reason IS NOT NULL \
+                   OR EXISTS (SELECT 1 FROM journal WHERE credit = j.credit AND sequence > j.sequence) \
+                   OR EXISTS (SELECT 1 FROM audit WHERE output = c.output AND ( \
+                   action = 'hold' AND actor = 'operator' \
+                   OR action = 'move' AND from_state = 'credited' AND hash = j.block_hash)) \
+                   FROM journal j JOIN credits c ON c.id = j.credit \
+                   JOIN deposits d ON d.output = c.output JOIN chains h ON h.id = c.chain \
                    JOIN headers cursor ON cursor.chain = h.id AND cursor.height = h.cursor_height \
-                   WHERE j.id > ?1 AND j.kind = 'reversal' AND d.held_reason IS NULL \
-                   AND NOT EXISTS (SELECT 1 FROM journal WHERE credit = j.credit AND sequence > j.sequence) \
-                   AND NOT EXISTS (SELECT 1 FROM audit WHERE output = c.output AND action = 'hold' \
-                   AND actor = 'operator') ORDER BY j.id";
+                   WHERE j.id > ?1 AND j.kind = 'reversal' ORDER BY j.id";
         let after = self.tails.reversals;
         let new = self.eyes(folder).tables.rows_of(sql, [after], |row| {
             let (id, credit): (i64, String) = (row.get(0).unwrap(), row.get(1).unwrap());
-            let alias: String = row.get(2).unwrap();
+            let (alias, has_cause): (String, bool) = (row.get(2).unwrap(), row.get(5).unwrap());
             let hash = |at| BlockHash(row.get(at).unwrap());
-            (id, credit, alias, hash(3), hash(4))
+            (id, credit, alias, (hash(3), hash(4)), has_cause)
         });
-        for (id, credit, alias, block, cursor) in new {
+        for (id, credit, alias, (block, cursor), has_cause) in new {
             self.tails.reversals = id;
-            let Some(chain) = world.chains().iter().find(|chain| chain.alias() == alias) else {
-                continue;
-            };
             crate::marks::hit("taken_back");
-            if chain.nodes.world().tree.is_on(&block, &cursor) {
+            let chain = world.chains().iter().find(|chain| chain.alias() == alias);
+            let stands = |chain: &Chain| chain.nodes.world().tree.is_on(&block, &cursor);
+            if !has_cause && chain.is_some_and(stands) {
                 let what = format!("{credit}: taken back, and block {block} stands");
                 return Err(Fault::new("I21", what));
             }

@@ -386,6 +386,7 @@ impl Drawer<'_> {
             8 => OpAct::Thaw,
             9 => OpAct::AcceptReorg,
             10 => OpAct::Vacuum,
+            11 => OpAct::Upgrade,
             _ => OpAct::Reopen,
         }
     }
