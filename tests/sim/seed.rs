@@ -406,7 +406,8 @@ impl<'a> Seed<'a> {
                 true => self.is_harsh_once_in(4),
                 false => self.upgrades && self.is_harsh_once_in(2),
             };
-            if may_die {
+            // Else so many dice in a row would look like a daemon that does not start.
+            if may_die && tried < STARTS_MAX / 2 {
                 alive.arm(in_recovery(&mut self.fates));
             }
             let started = Life::start(
