@@ -173,7 +173,8 @@ impl Evidence {
         ];
         let kills = self.kills.iter().flatten().map(|kills| &kills.commit);
         let commits = parts.into_iter().flatten().chain(kills);
-        commits.map(String::as_str).collect()
+        // Rows of bugs may be of several.
+        commits.flat_map(|all| all.split(", ")).collect()
     }
 }
 
